@@ -1,0 +1,1 @@
+"""Types, specs, trees, keys, config, errors: nothing about reinforcement learning's algorithms."""

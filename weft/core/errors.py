@@ -1,0 +1,105 @@
+"""Every error that Weft raises on purpose.
+
+    WeftError
+    ├── ConfigError              a value that cannot be used, in a config, a field or a flag
+    │   └── UnknownName          a name that is not known; says which are, and the nearest
+    ├── PlanError                a plan that cannot be read, or cannot run; says which can
+    ├── GraphError               fragments and streams that do not fit together
+    ├── MissingExtra             an optional package is needed; says what to install
+    ├── EnvironmentFault         an environment broke its own contract (NaN, shape, dtype, space)
+    │   └── EnvironmentRaised    the user's environment code raised; carries the original exception
+    ├── LearningDiverged         the loss or the params stopped being finite
+    ├── CheckpointError          a checkpoint that is missing, corrupt or of another shape
+    └── RunError                 a run folder that cannot be used as asked
+
+Each message says what came, what was expected, where, and what to do next. The command line prints the message alone:
+a traceback appears only for code that is the user's own.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class WeftError(Exception):
+    """The root: catch this to catch whatever Weft says on purpose."""
+
+
+class ConfigError(WeftError):
+    """A value that cannot be used, in a config, a field or a flag."""
+
+
+class UnknownName(ConfigError):
+    """A name that is not known.
+
+    ``kind`` is the noun for the message ("environment"), ``known`` the names that would have been right, ``hint`` what
+    else may help (a command to run, a package to install).
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
+        self.kind, self.name, self.known = kind, name, sorted(known)
+        near = nearest(name, self.known)
+        parts = [f"unknown {kind} {name!r}."]
+        if near:
+            parts.append("Did you mean " + " or ".join(repr(n) for n in near) + "?")
+        elif self.known and len(self.known) <= 24:
+            parts.append(f"Known: {', '.join(self.known)}.")
+        if hint:
+            parts.append(hint)
+        super().__init__(" ".join(parts))
+
+
+class PlanError(WeftError):
+    """A plan that cannot be read, or that cannot run here."""
+
+
+class GraphError(WeftError):
+    """Fragments and streams that do not fit together."""
+
+
+class MissingExtra(WeftError):
+    """An optional package is needed.
+
+    ``what`` needs it, ``package`` is what is missing, ``extra`` the extra of Weft that brings it.
+    """
+
+    def __init__(self, what: str, package: str, extra: str) -> None:
+        self.package, self.extra = package, extra
+        super().__init__(f"{what} needs {package!r}, which is not installed. Run: pip install 'weft[{extra}]'")
+
+
+class EnvironmentFault(WeftError):
+    """An environment broke its own contract: NaN, wrong shape, wrong dtype, a space that lies."""
+
+
+class EnvironmentRaised(EnvironmentFault):
+    """The user's environment code raised.
+
+    ``__cause__`` is their exception with their traceback; ``index`` the environment, ``step`` how many steps it had made.
+    """
+
+    def __init__(self, name: str, index: int, step: int, doing: str, error: BaseException) -> None:
+        self.index, self.step = index, step
+        super().__init__(f"environment {name!r}: number {index} raised {type(error).__name__} in {doing} at its step {step}: {error}")
+
+
+class LearningDiverged(WeftError):
+    """The loss or the params stopped being finite."""
+
+
+class CheckpointError(WeftError):
+    """A checkpoint that is missing, corrupt, or of another shape."""
+
+
+class RunError(WeftError):
+    """A run folder that cannot be used as asked."""
+
+
+def nearest(name: str, known: Iterable[str], count: int = 2) -> list[str]:
+    """Up to ``count`` of ``known`` that look like ``name``, best first; letter case is not counted as a difference."""
+    by_lower: dict[str, str] = {}
+    for candidate in known:
+        by_lower.setdefault(candidate.lower(), candidate)
+    matches = difflib.get_close_matches(name.lower(), list(by_lower), n=count, cutoff=0.6)
+    return [by_lower[m] for m in matches]

@@ -1,0 +1,174 @@
+"""What an environment's observations and actions look like: spaces, and the environment's spec.
+
+NumPy only: environment workers read this file and never load JAX. A space tree is a space, or a dict or tuple of space
+trees; arrays that belong to it are nested the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.core.errors import ConfigError
+
+Shape: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Box:
+    """An array of numbers within bounds; ``low`` and ``high`` are scalars or have ``shape``."""
+
+    shape: Shape
+    dtype: str = "float32"
+    low: Any = -np.inf
+    high: Any = np.inf
+
+    @property
+    def bounded(self) -> npt.NDArray[np.bool_]:
+        """Which elements have finite bounds on both sides, ``shape``."""
+        finite = np.isfinite(self.low) & np.isfinite(self.high)
+        return np.broadcast_to(np.asarray(finite), self.shape)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Box):
+            return NotImplemented
+        same = self.shape == other.shape and self.dtype == other.dtype
+        return same and bool(np.all(self.low == other.low)) and bool(np.all(self.high == other.high))
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.dtype))
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """One integer in ``[0, n)``; an adapter shifts a space that starts elsewhere."""
+
+    n: int
+    dtype: str = "int32"
+
+    @property
+    def shape(self) -> Shape:
+        """Always a scalar."""
+        return ()
+
+
+@dataclass(frozen=True)
+class MultiDiscrete:
+    """Several integers, the i-th in ``[0, nvec[i])``; always one axis, an adapter reshapes."""
+
+    nvec: tuple[int, ...]
+    dtype: str = "int32"
+
+    @property
+    def shape(self) -> Shape:
+        """One axis, as long as ``nvec``."""
+        return (len(self.nvec),)
+
+
+@dataclass(frozen=True)
+class MultiBinary:
+    """``n`` bits, as 0 and 1; always one axis, an adapter reshapes."""
+
+    n: int
+    dtype: str = "int8"
+
+    @property
+    def shape(self) -> Shape:
+        """One axis of ``n``."""
+        return (self.n,)
+
+
+Space: TypeAlias = Box | Discrete | MultiDiscrete | MultiBinary
+SpaceTree: TypeAlias = "Space | Mapping[str, SpaceTree] | tuple[SpaceTree, ...]"
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What is known of an environment before it is made.
+
+    ``action`` is what policies see: a bounded Box is always ``[-1, 1]`` there, and ``native_action`` has the true bounds;
+    ``to_native`` maps between them at the environment's edge, so that no algorithm scales or clips.
+    """
+
+    name: str
+    observation: SpaceTree
+    native_action: Space
+    action_mask: bool = False  # timesteps carry a mask of the actions allowed
+    next_step_reset: bool = False  # the step after an episode's end only resets: its record is not valid
+    pure: bool = False  # a JAX environment: it can be fused into a compiled program
+    max_episode_steps: int | None = None
+    frame_skip: int = 1
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def action(self) -> Space:
+        """The action space as policies see it."""
+        native = self.native_action
+        if not isinstance(native, Box):
+            return native
+        bounded = native.bounded
+        return Box(native.shape, "float32", np.where(bounded, -1.0, -np.inf), np.where(bounded, 1.0, np.inf))
+
+    @property
+    def mask_size(self) -> int:
+        """How many numbers an action mask has: one for each choice of each discrete dimension."""
+        return num_choices(self.native_action)
+
+    def to_native(self, action: Any, xp: Any = np) -> Any:
+        """Map a policy's action (``[..., *shape]``) to the environment's own units; ``xp`` is numpy or jax.numpy.
+
+        A bounded Box is clipped to ``[-1, 1]`` and stretched to its bounds; everything else passes unchanged.
+        """
+        native = self.native_action
+        if not isinstance(native, Box) or not native.bounded.any():
+            return action
+        bounded = native.bounded
+        low = np.where(bounded, native.low, -1.0).astype(np.float32)
+        high = np.where(bounded, native.high, 1.0).astype(np.float32)
+        stretched = low + (xp.clip(action, -1.0, 1.0) + 1.0) * (0.5 * (high - low))
+        mapped = stretched if bounded.all() else xp.where(bounded, stretched, action)
+        return mapped.astype(native.dtype)
+
+
+def num_choices(space: Space) -> int:
+    """How many discrete choices a space has in all: the length of its logits, and of its action mask."""
+    match space:
+        case Discrete(n=n):
+            return n
+        case MultiDiscrete(nvec=nvec):
+            return sum(nvec)
+        case MultiBinary(n=n):
+            return 2 * n
+        case Box():
+            return 0
+    raise ConfigError(f"not a space: {space!r}")
+
+
+def describe(tree: SpaceTree) -> str:
+    """A space tree in a few words, for messages and tables: ``Box[4] float32``, ``{a: Discrete(3), b: …}``."""
+    match tree:
+        case Box(shape=shape, dtype=dtype):
+            return f"Box{list(shape)} {dtype}"
+        case Discrete(n=n):
+            return f"Discrete({n})"
+        case MultiDiscrete(nvec=nvec):
+            return f"MultiDiscrete({', '.join(map(str, nvec))})"
+        case MultiBinary(n=n):
+            return f"MultiBinary({n})"
+        case tuple():
+            return "(" + ", ".join(describe(t) for t in tree) + ")"
+        case _:
+            return "{" + ", ".join(f"{k}: {describe(v)}" for k, v in tree.items()) + "}"
+
+
+def allocate(tree: SpaceTree, leading: Shape) -> Any:
+    """Zeroed NumPy arrays for a space tree, each with ``leading`` axes in front."""
+    if isinstance(tree, tuple):
+        return tuple(allocate(t, leading) for t in tree)
+    if isinstance(tree, Mapping):
+        return {k: allocate(v, leading) for k, v in tree.items()}
+    return np.zeros(leading + tree.shape, tree.dtype)

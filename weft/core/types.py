@@ -1,0 +1,80 @@
+"""The records that flow along streams. All arrays; ``T`` steps by ``B`` environments; time first.
+
+Inside an algorithm's ``act`` the ``B`` axis is absent: it is written for one environment, and Weft batches it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import jax
+
+Array: TypeAlias = "jax.Array | np.ndarray[Any, Any]"
+Tree: TypeAlias = Any
+"""A pytree of arrays whose structure only its owner knows (params, a carry, an observation)."""
+Metrics: TypeAlias = "dict[str, jax.Array]"
+"""Scalars by name, as a learn call returns them."""
+
+
+class Timestep(NamedTuple):
+    """What an environment says after a step, and what the policy acts on. Environments reset by themselves.
+
+    Where an episode ended, ``observation`` already is the first of the next one, and ``final_observation`` the last of the
+    one that ended; elsewhere ``final_observation`` has no meaning. It is None where nobody needs it.
+    """
+
+    observation: Tree  # [B, ...]
+    reward: Array  # [B] float32, for the action before
+    terminated: Array  # [B] bool: the episode ended in a state of no further reward
+    truncated: Array  # [B] bool: the episode was cut; what would have followed still has value
+    final_observation: Tree | None = None  # [B, ...]
+    action_mask: Array | None = None  # [B, choices] bool: which choices are allowed now
+    valid: Array | None = None  # [B] bool; False where the action before was ignored (a reset-only step)
+
+    @property
+    def first(self) -> Array:
+        """[B] bool: ``observation`` is the first of its episode, so that a recurrent carry must start anew."""
+        return self.terminated | self.truncated
+
+
+class Acted(NamedTuple):
+    """What ``act`` gives for one environment."""
+
+    action: Tree  # as the environment's spec says
+    carry: Tree = ()  # recurrent state for the next step; () where there is none
+    extras: dict[str, Tree] = {}  # noqa: RUF012  what learn wants remembered: log-probability, value, …
+
+
+class Unroll(NamedTuple):
+    """A ``[T, B]`` block of steps, as act assembles them: observation, what was done, what came of it."""
+
+    observation: Tree  # [T, B, ...] what the policy saw
+    first: Array  # [T, B] bool: that observation began an episode
+    action: Tree  # [T, B, ...]
+    extras: dict[str, Tree]  # [T, B, ...] what act remembered
+    reward: Array  # [T, B] for that action
+    terminated: Array  # [T, B] bool, by that action
+    truncated: Array  # [T, B] bool, by that action
+    bootstrap: Array  # [T, B] value of what would have followed: where truncated, and at the last step; else 0
+    carry: Tree  # [B, ...] act's carry before the first step
+    last_observation: Tree  # [B, ...] what followed the last step
+    last_first: Array  # [B] bool: that observation began an episode
+    action_mask: Array | None = None  # [T, B, choices]
+    valid: Array | None = None  # [T, B] bool; None means all
+
+    @property
+    def steps(self) -> int:
+        """How many environment steps it holds, T times B."""
+        return int(self.reward.shape[-2] * self.reward.shape[-1])
+
+
+class TrainState(NamedTuple):
+    """What learn carries from call to call. Only ``params`` is ever sent to act."""
+
+    params: Tree
+    optimizer: Tree  # optax state
+    step: Array  # [] int32: learn calls so far, which is also the version of params
+    key: Array  # [] the learner's PRNG key; fold ``step`` into it

@@ -1,0 +1,44 @@
+"""A JAX environment made continuous: where an episode ends, the next begins in the same step."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from weft.core.types import Timestep, Tree
+from weft.envs.protocol import JaxEnv
+
+
+def begin(env: JaxEnv, key: jax.Array) -> tuple[Tree, Timestep]:
+    """The first timestep of one environment: (state, timestep), nothing ended, no reward."""
+    state, observation = env.reset(key)
+    no = jnp.zeros((), jnp.bool_)
+    return state, Timestep(observation, jnp.zeros((), jnp.float32), no, no, observation, _mask(env, state))
+
+
+def advance(env: JaxEnv, state: Tree, action: jax.Array, key: jax.Array) -> tuple[Tree, Timestep]:
+    """Step one environment by a policy's action, and reset it where the episode ended: (state, timestep)."""
+    step_key, reset_key = jax.random.split(key)
+    stepped, transition = env.step(state, env.spec.to_native(action, jnp), step_key)
+    fresh, first_observation = env.reset(reset_key)
+    ended = transition.terminated | transition.truncated
+
+    def choose(new: Tree, old: Tree) -> Tree:
+        return jax.tree.map(lambda n, o: jnp.where(ended, n, o), new, old)
+
+    state = choose(fresh, stepped)
+    return state, Timestep(
+        observation=choose(first_observation, transition.observation),
+        reward=jnp.asarray(transition.reward, jnp.float32),
+        terminated=transition.terminated,
+        truncated=transition.truncated,
+        final_observation=transition.observation,
+        action_mask=_mask(env, state),
+    )
+
+
+def _mask(env: JaxEnv, state: Tree) -> jax.Array | None:
+    if not env.spec.action_mask:
+        return None
+    mask: jax.Array = env.action_mask(state)  # type: ignore[attr-defined]
+    return mask
