@@ -10,6 +10,7 @@
     │   └── EnvironmentRaised    the user's environment code raised; carries the original exception
     ├── LearningDiverged         the loss or the params stopped being finite
     ├── CheckpointError          a checkpoint that is missing, corrupt or of another shape
+    │   └── CorruptCheckpoint    its bytes are damaged or cannot be read: the one before it may do
     └── RunError                 a run folder that cannot be used as asked
 
 Each message says what came, what was expected, where, and what to do next. The command line prints the message alone:
@@ -90,6 +91,10 @@ class LearningDiverged(WeftError):
 
 class CheckpointError(WeftError):
     """A checkpoint that is missing, corrupt, or of another shape."""
+
+
+class CorruptCheckpoint(CheckpointError):
+    """A checkpoint whose bytes are damaged or cannot be read: the one before it may do."""
 
 
 class RunError(WeftError):

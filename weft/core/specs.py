@@ -172,3 +172,12 @@ def allocate(tree: SpaceTree, leading: Shape) -> Any:
     if isinstance(tree, Mapping):
         return {k: allocate(v, leading) for k, v in tree.items()}
     return np.zeros(leading + tree.shape, tree.dtype)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What an algorithm is told of its run: the environment, and the sizes that a schedule or a batch depends on."""
+
+    environment: EnvSpec
+    envs: int  # environments for each replica of the learner, B
+    learn_steps: int  # learn calls in the whole run, for schedules

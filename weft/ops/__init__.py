@@ -1,1 +1,47 @@
-""""""
+"""Pure maths for reinforcement learning: returns, losses, distributions, running statistics. ``[T, B]``, time first.
+
+Functions of arrays only; everything can be jitted, vmapped and differentiated. ``masked`` and ``statistics`` are used
+as modules (``masked.mean``, ``statistics.update``), all else by name.
+"""
+
+from weft.ops import masked, statistics
+from weft.ops.continuous import Gaussian, SquashedGaussian
+from weft.ops.discrete import Bernoulli, Categorical, MultiCategorical
+from weft.ops.distributions import Distribution, distribution_for
+from weft.ops.gae import gae
+from weft.ops.losses import (
+    approx_kl,
+    clip_fraction,
+    clipped_surrogate,
+    explained_variance,
+    policy_gradient,
+    value_loss,
+)
+from weft.ops.returns import accumulated_return, discounted_return, lambda_return, n_step_return
+from weft.ops.statistics import RunningStatistics
+from weft.ops.vtrace import vtrace
+
+__all__ = [
+    "Bernoulli",
+    "Categorical",
+    "Distribution",
+    "Gaussian",
+    "MultiCategorical",
+    "RunningStatistics",
+    "SquashedGaussian",
+    "accumulated_return",
+    "approx_kl",
+    "clip_fraction",
+    "clipped_surrogate",
+    "discounted_return",
+    "distribution_for",
+    "explained_variance",
+    "gae",
+    "lambda_return",
+    "masked",
+    "n_step_return",
+    "policy_gradient",
+    "statistics",
+    "value_loss",
+    "vtrace",
+]

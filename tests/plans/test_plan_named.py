@@ -1,0 +1,120 @@
+"""The named plans, on every graph and machine; and which of them this version executes."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.core.errors import PlanError
+from weft.plans import Machine, catalogue, executable, parse, resolve
+
+NAMES = [name for name, *_ in catalogue()]
+LAYOUTS = [name for name in NAMES if name not in ("auto", "apex")]
+MACHINE = Machine(cores=8, gpus=0, cpu_devices=2)
+
+
+def resolved(name, graph, machine=MACHINE, envs=12) -> str:
+    return str(resolve(name, graph, machine, envs=envs, pure_env=True))
+
+
+def test_the_catalogue():
+    assert NAMES == ["inline", "replicated", "actors", "seed", "srl", "environments", "central", "apex", "auto"]
+    assert [name for name, _, _, now in catalogue() if now] == ["inline", "replicated"]
+    for name, expression, who, _ in catalogue():
+        assert who
+        if name != "auto":
+            parse(expression)
+
+
+@pytest.mark.parametrize(
+    ("name", "expression"),
+    [
+        ("inline", "env+act+learn"),
+        ("replicated", "(env+act+learn)*2"),
+        ("actors", "(env+act)*6 | learn"),
+        ("seed", "env*6 | act+learn"),
+        ("srl", "env*6 | act | learn"),
+        ("environments", "env*6 | act+learn"),
+        ("central", "(env+act+grad)*6 | apply"),
+    ],
+)
+def test_a_name_is_an_expression_with_the_machine_s_counts(loop, name, expression):
+    assert resolved(name, loop) == expression
+    assert resolved(f" {name} ", loop) == expression
+
+
+def test_what_a_name_does_not_mention_goes_beside_learn(loop, replay_loop):
+    graph = loop.insert("relabel", lambda state, unroll: (state, unroll))
+    assert resolved("inline", graph) == "env+act+relabel+learn"
+    assert resolved("srl", graph) == "env*6 | act | relabel+learn"
+    assert resolved("central", graph) == "(env+act+relabel+grad)*6 | apply"
+    assert resolved("actors", replay_loop) == "(env+act)*6 | replay+learn"
+    assert resolved("apex", replay_loop) == "(env+act)*6 | replay | learn"
+
+
+def test_a_name_with_several_policies(two_policies):
+    assert resolved("seed", two_policies) == "env*6 | act.hiders+act.seekers+learn.hiders+learn.seekers"
+
+
+@pytest.mark.parametrize(("name", "lacks"), [("apex", "replay"), ("central", "grad")])
+def test_a_name_whose_fragments_the_graph_lacks(loop, replay_loop, name, lacks):
+    graph = {"apex": loop, "central": replay_loop}[name]
+    with pytest.raises(PlanError, match=f"has no '{lacks}'.*Nearest plan that fits: 'actors'") as caught:
+        resolved(name, graph)
+    assert ", ".join(graph.names) in str(caught.value)
+    resolved("actors", graph)
+
+
+def test_auto_comes_with_the_planner(loop):
+    with pytest.raises(PlanError, match=r"comes with the planner.*Nearest plan that runs now: 'inline'"):
+        resolved("auto", loop)
+
+
+@given(
+    st.sampled_from(LAYOUTS),
+    st.builds(Machine, cores=st.integers(1, 256), gpus=st.integers(0, 16), cpu_devices=st.integers(1, 16)),
+    st.integers(1, 300),
+    st.booleans(),
+)
+@settings(deadline=None, database=None)
+def test_a_name_is_never_refused_for_its_counts(loop, name, machine, envs, pure_env):
+    plan = resolve(name, loop, machine, envs=envs, pure_env=pure_env)
+    if len(plan.groups) == 1:
+        executable(plan, loop, machine, envs=envs)
+    elif machine.cores > sum(group.replicas for group in plan.groups[1:]):
+        assert sum(group.replicas for group in plan.groups) <= machine.cores
+
+
+def judge(text, graph, machine=MACHINE, envs=12) -> None:
+    executable(resolve(text, graph, machine, envs=envs, pure_env=True), graph, machine, envs=envs)
+
+
+def test_single_groups_are_executed(loop):
+    judge("inline", loop)
+    judge("replicated", loop)
+    judge("(env+act+learn)*2@cpu", loop)
+    judge("env+act+relabel+learn", loop.insert("relabel", lambda state, unroll: (state, unroll)))
+    judge("(env+act+learn)*2@gpu:1-2", loop, Machine(cores=2, gpus=4))
+
+
+@pytest.mark.parametrize("name", ["actors", "seed", "srl", "environments", "central"])
+def test_several_groups_come_with_the_process_runtime(loop, name):
+    with pytest.raises(PlanError, match=r"come with the process runtime.*runs now: 'inline' \('env\+act\+learn'\)"):
+        judge(name, loop)
+
+
+def test_more_replicas_than_devices(loop):
+    with pytest.raises(PlanError) as caught:
+        judge("(env+act+learn)*4", loop)
+    message = str(caught.value)
+    assert "needs a device for each of its 4 replicas, and JAX has 2 CPU devices" in message
+    assert "XLA_FLAGS=--xla_force_host_platform_device_count=4" in message
+    assert "Nearest plan that runs now: '(env+act+learn)*2'" in message
+    with pytest.raises(
+        PlanError, match=r"JAX has 1 GPU device .*run where JAX sees as many GPUs.*'\(env\+act\+learn\)@gpu:0'"
+    ):
+        judge("(env+act+learn)*3@gpu:0", loop, Machine(cores=2, gpus=4))
+
+
+def test_the_nearest_number_of_replicas_shares_the_environments(loop):
+    with pytest.raises(PlanError, match=r"Nearest plan that runs now: '\(env\+act\+learn\)\*3'"):
+        judge("(env+act+learn)*9", loop, Machine(cores=2, cpu_devices=5), envs=9)

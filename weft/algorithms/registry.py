@@ -1,0 +1,61 @@
+"""Algorithms by name, each loaded when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+from typing import NamedTuple
+
+from weft.core.errors import ConfigError, UnknownName
+from weft.graph.algorithm import Algorithm
+
+
+class Entry(NamedTuple):
+    """Where an algorithm is, and what it is in a line."""
+
+    module: str
+    name: str
+    summary: str
+
+
+ALGORITHMS: dict[str, Entry] = {
+    "ppo": Entry(
+        "weft.algorithms.ppo", "PPO", "Proximal policy optimisation: discrete or continuous, feed-forward or recurrent"
+    ),
+}
+
+
+def load_algorithm(name: str) -> type[Algorithm]:
+    """An algorithm's class, by its name here or as ``package.module:Class``."""
+    if ":" in name:
+        module_name, _, attribute = name.partition(":")
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not module_name.startswith(error.name):
+                raise  # the module is there, and something that it imports is not: its author wants the traceback
+            raise ConfigError(
+                f"algorithm {name!r}: there is no module {module_name!r} on the import path. Expected "
+                "package.module:Class; run from the folder that holds it, or install it."
+            ) from None
+        found = getattr(module, attribute, None)
+        if found is None:
+            classes = [n for n, c in vars(module).items() if isinstance(c, type) and issubclass(c, Algorithm)]
+            raise UnknownName(f"algorithm in module {module_name}", attribute, classes)
+    else:
+        entry = ALGORITHMS.get(name.lower())
+        if entry is None:
+            hint = "`weft algorithms` lists them; your own is package.module:Class."
+            raise UnknownName("algorithm", name, ALGORITHMS, hint)
+        found = getattr(importlib.import_module(entry.module), entry.name)
+    if not (isinstance(found, type) and issubclass(found, Algorithm)):
+        raise ConfigError(f"algorithm {name!r} is {found!r}; expected a subclass of weft.Algorithm")
+    return found
+
+
+def algorithm_name(algorithm: Algorithm) -> str:
+    """The name an algorithm goes by in runs and folders: its registry name, or its class's."""
+    cls = type(algorithm)
+    for name, entry in ALGORITHMS.items():
+        if (cls.__module__, cls.__name__) == (entry.module, entry.name):
+            return name
+    return f"{cls.__module__}:{cls.__name__}"

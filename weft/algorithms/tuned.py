@@ -1,0 +1,56 @@
+"""Tuned settings by environment family, so that ``weft train ALGO ENV`` learns without a flag.
+
+Each row changes a few defaults of its algorithm, for environments whose name (without version) matches. A flag or an explicit
+algorithm object always wins over these. The figures that they reach are in docs/algorithms.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from typing import Any, NamedTuple
+
+from weft.core.specs import EnvSpec
+from weft.nets.encoders import has_image
+
+
+class Tuned(NamedTuple):
+    """What to run with: environments, steps, and the algorithm's fields that differ from its defaults."""
+
+    envs: int
+    steps: int
+    fields: dict[str, Any]
+    source: str = "defaults"  # which row it came from, for the config
+
+
+_PPO: list[tuple[str, Tuned]] = [
+    ("*CartPole*", Tuned(64, 300_000, {"unroll": 32, "learning_rate": 2e-3, "epochs": 4, "entropy_cost": 0.005})),
+    ("*Acrobot*", Tuned(64, 500_000, {"unroll": 64, "learning_rate": 1e-3, "normalise_observations": True})),
+    (
+        "*Pendulum*",
+        Tuned(
+            64,
+            600_000,
+            {
+                "unroll": 64,
+                "learning_rate": 1e-3,
+                "epochs": 10,
+                "minibatches": 8,
+                "discount": 0.9,
+                "entropy_cost": 0.0,
+                "normalise_rewards": True,
+            },
+        ),
+    ),
+]
+
+_FALLBACK = {"vector": Tuned(16, 1_000_000, {}), "image": Tuned(16, 5_000_000, {})}
+
+
+def tuned(algorithm: str, environment: str, spec: EnvSpec) -> Tuned:
+    """The settings for an algorithm's registry name in an environment."""
+    rows = _PPO if algorithm == "ppo" else []
+    name = environment.rpartition(":")[2]
+    for pattern, row in rows:
+        if fnmatch.fnmatchcase(name, pattern):
+            return row._replace(source=pattern.strip("*"))
+    return _FALLBACK["image" if has_image(spec.observation) else "vector"]

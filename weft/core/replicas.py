@@ -1,0 +1,36 @@
+"""What an algorithm may know of its replicas: nothing but the mean over them.
+
+A runtime that trains several replicas of a learner wraps their tracing in ``replica_axis``; an algorithm calls
+``mean_over_replicas`` on its gradients and need not know whether there is one replica or a hundred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+T = TypeVar("T")
+_axis: ContextVar[str | None] = ContextVar("weft_replica_axis", default=None)
+
+
+def mean_over_replicas(tree: T) -> T:
+    """The mean of every leaf over the replicas of the learner; ``tree`` itself where there is but one."""
+    axis = _axis.get()
+    if axis is None:
+        return tree
+    import jax
+
+    mean: T = jax.lax.pmean(tree, axis)
+    return mean
+
+
+@contextmanager
+def replica_axis(name: str | None) -> Iterator[None]:
+    """While a learner is traced: the mapped axis its replicas lie along, or None for a single one."""
+    token = _axis.set(name)
+    try:
+        yield
+    finally:
+        _axis.reset(token)

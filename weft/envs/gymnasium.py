@@ -1,0 +1,124 @@
+"""Environments by their Gymnasium id: ``CartPole-v1``, ``ALE/Pong-v5``, ``module:Id-v0`` if a module registers it."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec as GymSpec
+from gymnasium.envs.registration import load_env_creator
+
+from weft.core.errors import ConfigError, MissingExtra, UnknownName
+from weft.envs.importing import import_for
+from weft.envs.native import NativeFactory, probe_native
+from weft.envs.probe import probe
+from weft.envs.protocol import EnvSource
+from weft.envs.vectoriser import VectoriserFactory
+
+VECTOR_MODES = ("auto", "native", "each")
+
+_OLD_ATARI_ID = re.compile(r"NoFrameskip|Deterministic|-ram(NoFrameskip|Deterministic)?-v\d+$")
+
+
+@dataclass(frozen=True)
+class GymMaker:
+    """``gymnasium.make`` of one id with its options: makes one environment. Can be pickled."""
+
+    id: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, render: bool = False) -> gym.Env[Any, Any]:
+        """Make one. Gymnasium's own checker is left out: the probe and the vectoriser check, at less cost."""
+        find(self.id)  # a worker process may not have loaded the package that registers it
+        options: dict[str, Any] = {"disable_env_checker": True, **self.options}
+        if render:
+            options["render_mode"] = "rgb_array"
+        env: gym.Env[Any, Any] = _translated(self.id, self.options, lambda: gym.make(self.id, **options))
+        return env
+
+
+@dataclass(frozen=True)
+class GymVectorMaker:
+    """The native vector environment that one id registers, with its options. Can be pickled."""
+
+    id: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, num_envs: int, render: bool = False) -> gym.vector.VectorEnv[Any, Any, Any]:
+        """Make one of ``num_envs`` environments."""
+        find(self.id)
+        options = {**self.options, "render_mode": "rgb_array"} if render else dict(self.options)
+        mode = "vector_entry_point"
+        env: gym.vector.VectorEnv[Any, Any, Any] = _translated(
+            self.id, self.options, lambda: gym.make_vec(self.id, num_envs, mode, **options)
+        )
+        return env
+
+
+def open_gymnasium(name: str, vector: str, options: Mapping[str, Any], others: Iterable[str] = ()) -> EnvSource:
+    """The source for a Gymnasium id; ``others`` are names that are not Gymnasium's but may have been meant."""
+    spec = find(name, others)
+    refusal = _no_native(spec, options)
+    if vector == "native" and refusal:
+        raise ConfigError(f"environment {name!r}: {refusal}. Use vector='each' for our own vectoriser.")
+    if vector == "each" or refusal:
+        maker = GymMaker(name, dict(options))
+        found = probe(name, maker)
+        return EnvSource(name, found, host=VectoriserFactory(name, found, maker))
+    native = GymVectorMaker(name, dict(options))
+    found = probe_native(name, lambda: native(2))
+    return EnvSource(name, found, host=NativeFactory(name, found, native))
+
+
+def find(name: str, others: Iterable[str] = ()) -> GymSpec:
+    """Gymnasium's entry for ``name``; loads the module before a colon, or ALE where the id may be its own."""
+    module, _, id = name.rpartition(":")
+    if module:
+        import_for(name, module)
+    if id not in gym.registry and (id.startswith("ALE/") or _OLD_ATARI_ID.search(id)):
+        if importlib.util.find_spec("ale_py") is None:
+            raise MissingExtra(f"environment {name!r}", "ale-py", "atari")
+        gym.register_envs(import_for(name, "ale_py"))
+    if id not in gym.registry:
+        hint = "'weft envs' lists what can be used here; an environment of your own is 'package.module:factory'."
+        raise UnknownName("environment", name, [*gym.registry, *others], hint)
+    return gym.registry[id]
+
+
+def _no_native(spec: GymSpec, options: Mapping[str, Any]) -> str:
+    """Why the native vector environment cannot be used; empty where it can."""
+    if spec.vector_entry_point is None:
+        return "it registers no native vector environment"
+    if spec.additional_wrappers:
+        return "it is registered with wrappers, which a native vector environment would leave out"
+    creator: Any = spec.vector_entry_point
+    try:
+        creator = creator if callable(creator) else load_env_creator(creator)
+    except (ImportError, gym.error.Error) as error:
+        return f"its native vector environment cannot be loaded ({error})"
+    parameters = inspect.signature(creator).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return ""
+    unknown = sorted(set(options) - {p.name for p in parameters})
+    return f"its native vector environment does not take {', '.join(unknown)}" if unknown else ""
+
+
+def _translated(id: str, options: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+    """``make()``, with Gymnasium's own complaints said in our words; the environment's exceptions pass."""
+    try:
+        return make()
+    except gym.error.DependencyNotInstalled as error:
+        if "mujoco" in str(error).lower():
+            raise MissingExtra(f"environment {id!r}", "mujoco", "mujoco") from error
+        raise ConfigError(f"environment {id!r} needs a package that is not installed: {error}") from error
+    except (gym.error.Error, ImportError) as error:
+        raise ConfigError(f"environment {id!r} cannot be made: {error}") from error
+    except TypeError as error:
+        if options and "unexpected keyword argument" in str(error):
+            raise ConfigError(f"environment {id!r} does not take these options ({sorted(options)}): {error}") from error
+        raise

@@ -1,0 +1,97 @@
+"""What environments can be used here, and what to install for the others: for ``weft envs``."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec as GymSpec
+
+from weft.envs.builtin import BUILTIN
+
+
+@dataclass(frozen=True)
+class EnvListing:
+    """One line of the list: an environment, or a family that is not installed (``ALE/*``)."""
+
+    name: str  # as `weft train` takes it
+    kind: str  # "weft", "gymnasium", "gymnax", "yours"
+    summary: str
+    usable: bool
+    install: str = ""  # the command that makes it usable
+
+
+@dataclass(frozen=True)
+class _Family:
+    summary: str
+    package: str = ""  # the module that it needs; "" where Gymnasium suffices
+    install: str = ""
+
+
+_FAMILIES = {  # by the package within gymnasium.envs
+    "classic_control": _Family("classic control"),
+    "toy_text": _Family("toy text"),
+    "mujoco": _Family("MuJoCo robots", "mujoco", "pip install 'weft[mujoco]'"),
+    "box2d": _Family("Box2D physics", "Box2D", "pip install swig 'gymnasium[box2d]'"),
+    "phys2d": _Family("classic control, in JAX on the host"),
+    "tabular": _Family("toy text, in JAX on the host"),
+}
+
+
+def usable(all_versions: bool = False) -> list[EnvListing]:
+    """Every environment that Weft knows of: built-ins, Gymnasium's, gymnax's, then how to add your own.
+
+    Nothing is made, so that one listed as usable may still fail to start. Of each Gymnasium id only the latest
+    version is listed unless ``all_versions``. Loads gymnax (and JAX) where it is installed.
+    """
+    own = EnvListing(
+        "package.module:factory", "yours", "a function that makes a gymnasium.Env or a JAX environment", True
+    )
+    return [*_builtins(), *_gymnasium(all_versions), *_gymnax(), own]
+
+
+def _builtins() -> list[EnvListing]:
+    return [EnvListing(f"weft:{name}", "weft", builtin.summary, True) for name, builtin in BUILTIN.items()]
+
+
+def _gymnasium(all_versions: bool) -> list[EnvListing]:
+    atari = _installed("ale_py")
+    if atari:
+        importlib.import_module("ale_py")  # registers its ids
+    specs = [spec for spec in gym.registry.values() if isinstance(spec.entry_point, str)]
+    latest: dict[tuple[str | None, str], int] = {}
+    for spec in specs:
+        key = (spec.namespace, spec.name)
+        latest[key] = max(latest.get(key, -1), -1 if spec.version is None else spec.version)
+    rows = [
+        _registered(spec)
+        for spec in specs
+        if all_versions or (-1 if spec.version is None else spec.version) == latest[spec.namespace, spec.name]
+    ]
+    if not atari:
+        rows.append(EnvListing("ALE/*", "gymnasium", "Atari games", False, "pip install 'weft[atari]'"))
+    return sorted(rows, key=lambda row: (not row.usable, row.summary, row.name))
+
+
+def _registered(spec: GymSpec) -> EnvListing:
+    module = str(spec.entry_point).partition(":")[0]
+    parts = module.split(".")
+    if parts[:2] == ["gymnasium", "envs"] and len(parts) > 2 and parts[2] in _FAMILIES:
+        family = _FAMILIES[parts[2]]
+    else:
+        family = _Family(f"from {parts[0]}", parts[0], f"pip install {parts[0].replace('_', '-')}")
+    here = not family.package or _installed(family.package)
+    return EnvListing(spec.id, "gymnasium", family.summary, here, "" if here else family.install)
+
+
+def _gymnax() -> list[EnvListing]:
+    if not _installed("gymnax"):
+        return [EnvListing("gymnax:*", "gymnax", "environments in JAX", False, "pip install 'weft[gymnax]'")]
+    from weft.envs import gymnax
+
+    return [EnvListing(f"gymnax:{name}", "gymnax", "in JAX", True) for name in gymnax.names()]
+
+
+def _installed(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None

@@ -1,0 +1,178 @@
+"""Writing an environment's observations into preallocated arrays, checked against its space on the way.
+
+The same writer serves one environment (``leading=()``, a row at a time) and a native batch (``leading=(B,)``).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+
+from weft.core.specs import Shape
+from weft.core.trees import tree_leaves
+
+NDArray: TypeAlias = np.ndarray[Any, Any]
+
+_RANK = {"b": 0, "u": 1, "i": 1, "f": 2}  # a dtype may be written into one of the same or a higher rank
+
+
+class Misfit(ValueError):
+    """An observation that disagrees with its space: where in the space, what came, what was expected."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of the observation space: how the environment gives it, and how the spec has it."""
+
+    path: str  # "" for a bare array, "['camera']" within a Dict
+    space: str  # Gymnasium's name for it, for messages
+    given: Shape  # with any leading axes
+    shape: Shape  # the same number of elements, as the spec has them
+    dtype: np.dtype[Any]  # as the environment gives it
+    start: Any = None  # subtracted: the first value of a Discrete or MultiDiscrete
+    count: Any = None  # how many values there are, where that is known
+
+    @property
+    def direct(self) -> bool:
+        """An array of ``given`` shape and ``dtype`` can be assigned as it is."""
+        return self.count is None and self.given == self.shape
+
+    def convert(self, value: Any) -> NDArray:
+        """``value`` with the spec's shape and range; raises Misfit where it disagrees with the space."""
+        if type(value) is int and self.count is not None and not self.given and 0 <= value - self.start < self.count:
+            return value - self.start  # type: ignore[no-any-return]  # the usual Discrete, 20 times faster than below
+        try:
+            array = np.asarray(value)
+        except ValueError as error:  # ragged lists
+            raise self._misfit(f"a {type(value).__name__} that is not an array ({error})") from None
+        if array.shape != self.given:
+            raise self._misfit(f"shape {list(array.shape)} {array.dtype}")
+        if _RANK.get(array.dtype.kind, 3) > _RANK.get(self.dtype.kind, 2):
+            raise self._misfit(f"dtype {array.dtype}")
+        if self.count is not None:
+            array = array.astype(np.int64) - self.start
+            if ((array < 0) | (array >= self.count)).any():
+                raise self._misfit(f"a value out of range ({np.asarray(value).tolist()})")
+        elif self.dtype.kind in "iu" and array.dtype != self.dtype and (array.astype(self.dtype) != array).any():
+            raise self._misfit(f"dtype {array.dtype} with values that {self.dtype} cannot hold")
+        return array.reshape(self.shape)
+
+    def _misfit(self, came: str) -> Misfit:
+        return Misfit(f"observation{self.path} came as {came}, but the space says {self.space}")
+
+
+Node: TypeAlias = "Leaf | dict[str, Node] | tuple[Node, ...]"
+
+
+def leaves_of(buffers: Any) -> list[NDArray]:
+    """``tree_leaves``, without its microsecond for a single array."""
+    return [buffers] if type(buffers) is np.ndarray else tree_leaves(buffers)
+
+
+class ObservationWriter:
+    """Writes observations of one space; ``leaves`` are in the order of ``tree_leaves`` of its buffers."""
+
+    def __init__(self, space: gym.Space[Any], leading: Shape = ()) -> None:
+        self._tree = _node(space, leading, "")
+        self.leaves: list[Leaf] = tree_leaves(self._tree)
+
+    @property
+    def plain(self) -> Leaf | None:
+        """The leaf, where the space is a single array that can be assigned as it comes."""
+        return self._tree if isinstance(self._tree, Leaf) and self._tree.direct else None
+
+    def values(self, observation: Any) -> list[Any]:
+        """The parts of an observation, in the order of ``leaves``; raises Misfit where the structure disagrees."""
+        found: list[Any] = []
+        _gather(self._tree, observation, "", found)
+        return found
+
+    def write_row(self, targets: list[NDArray], row: int, observation: Any) -> None:
+        """Write one environment's observation into row ``row`` of ``targets`` (one array for each leaf)."""
+        for leaf, target, value in zip(self.leaves, targets, self.values(observation), strict=True):
+            if type(value) is np.ndarray and leaf.direct and value.dtype == leaf.dtype and value.shape == leaf.given:
+                target[row] = value
+            else:
+                target[row] = leaf.convert(value)
+
+    def write_batch(self, targets: list[NDArray], observation: Any, rows: NDArray | None = None) -> None:
+        """Write a whole batch's observation, or only the ``rows`` of it (``[B]`` bool)."""
+        for leaf, target, value in zip(self.leaves, targets, self.values(observation), strict=True):
+            if rows is None:
+                target[...] = leaf.convert(value)
+            else:
+                target[rows] = leaf.convert(value)[rows]
+
+    def digest(self, observation: Any) -> int:
+        """32 bits that tell this observation from others."""
+        crc = 0
+        for value in self.values(observation):
+            crc = zlib.crc32(np.ascontiguousarray(value).tobytes(), crc)
+        return crc
+
+
+class FiniteScan:
+    """Finds NaN and infinity in the floating leaves of a batch; what is kept is scratch space, ``[B, ...]`` bool."""
+
+    def __init__(self, targets: list[NDArray], leaves: list[Leaf]) -> None:
+        self._parts = [
+            (i, leaf, np.empty(target.shape, np.bool_), target.size)
+            for i, (leaf, target) in enumerate(zip(leaves, targets, strict=True))
+            if target.dtype.kind == "f"
+        ]
+
+    def clean(self, targets: list[NDArray]) -> bool:
+        """Whether all is finite. Costs about a microsecond for a small batch."""
+        for i, _, scratch, size in self._parts:  # noqa: SIM110  a generator costs more than the check
+            if np.count_nonzero(np.isfinite(targets[i], scratch)) != size:
+                return False
+        return True
+
+    def first(self, targets: list[NDArray]) -> tuple[int, str]:
+        """The first row with a value that is not finite, and that part of the observation in words."""
+        for i, leaf, _, _ in self._parts:
+            bad = np.argwhere(~np.isfinite(targets[i]))
+            if len(bad):
+                row, place = int(bad[0][0]), [int(k) for k in bad[0][1:]]
+                return row, f"observation{leaf.path}{place if place else ''} is {targets[i][tuple(bad[0])]}"
+        raise AssertionError("first() is for batches that are not clean")
+
+
+def _node(space: gym.Space[Any], leading: Shape, path: str) -> Node:
+    match space:
+        case gym.spaces.Dict():
+            return {k: _node(s, leading, f"{path}[{k!r}]") for k, s in sorted(space.spaces.items())}
+        case gym.spaces.Tuple():
+            return tuple(_node(s, leading, f"{path}[{i}]") for i, s in enumerate(space.spaces))
+    given = leading + tuple(space.shape or ())
+    dtype = np.dtype(space.dtype)
+    match space:
+        case gym.spaces.Discrete():
+            return Leaf(path, str(space), given, given, dtype, int(space.start), int(space.n))
+        case gym.spaces.MultiDiscrete():
+            return Leaf(path, str(space), given, (*leading, space.nvec.size), dtype, space.start, space.nvec)
+        case gym.spaces.MultiBinary():
+            return Leaf(path, str(space), given, (*leading, int(np.prod(space.shape))), dtype, 0, 2)
+    return Leaf(path, f"Box{list(space.shape or ())} {dtype}", given, given, dtype)
+
+
+def _gather(node: Node, value: Any, path: str, found: list[Any]) -> None:
+    if isinstance(node, Leaf):
+        found.append(value)
+    elif isinstance(node, dict):
+        if not isinstance(value, Mapping) or value.keys() != node.keys():
+            came = f"keys {sorted(map(str, value))}" if isinstance(value, Mapping) else type(value).__name__
+            raise Misfit(f"observation{path} came as {came}, but the space says a Dict of {sorted(node)}")
+        for key, child in node.items():
+            _gather(child, value[key], f"{path}[{key!r}]", found)
+    else:
+        if not isinstance(value, tuple | list) or len(value) != len(node):
+            came = f"{len(value)} parts" if isinstance(value, tuple | list) else type(value).__name__
+            raise Misfit(f"observation{path} came as {came}, but the space says a Tuple of {len(node)}")
+        for i, child in enumerate(node):
+            _gather(child, value[i], f"{path}[{i}]", found)

@@ -1,0 +1,89 @@
+"""Every environment by its name: which adapter a name belongs to, and what an unknown one may have meant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from weft.core.errors import ConfigError, UnknownName
+from weft.envs.builtin import BUILTIN
+from weft.envs.factory import is_jax_env, load_factory, open_factory
+from weft.envs.gymnasium import VECTOR_MODES, open_gymnasium
+from weft.envs.importing import importable
+from weft.envs.protocol import EnvLike, EnvSource, JaxEnv
+
+SCHEMES: Mapping[str, str] = {
+    "weft": "built in, in JAX",
+    "gymnax": "of the gymnax package, in JAX",
+}
+"""What may stand before the colon of a name; any other word is a module of yours."""
+
+LATER = ("brax", "pettingzoo", "envpool")
+"""Names that are kept for adapters to come."""
+
+
+def open_environment(env: EnvLike, *, vector: str = "auto", **options: Any) -> EnvSource:
+    """The source of an environment: its spec, and how to make it. A host environment is made once, checked and closed.
+
+    ``env`` is a Gymnasium id, ``weft:NAME``, ``gymnax:NAME``, ``package.module:factory``, a function that makes one
+    environment, a JAX environment, or a source (returned as it is). ``options`` go to ``gymnasium.make``, to the
+    factory, or to the built-in's class. ``vector``: ``"native"`` takes the vector environment that an id registers,
+    ``"each"`` our own vectoriser, ``"auto"`` the native one where there is one that takes the options.
+    """
+    if vector not in VECTOR_MODES:
+        raise UnknownName("vector mode", vector, VECTOR_MODES)
+    if isinstance(env, str):
+        return _by_name(env, vector, options)
+    if isinstance(env, EnvSource):
+        _no_options(env.name, options)
+        return env
+    if is_jax_env(env) and not isinstance(env, type):
+        pure: JaxEnv = env  # type: ignore[assignment]
+        _no_options(pure.spec.name, options)
+        return EnvSource(pure.spec.name, pure.spec, pure=pure)
+    if callable(env):
+        return open_factory(_name_of(env), env, options, vector)
+    raise ConfigError(
+        f"not an environment: {env!r}. Expected a name, a JAX environment (spec, reset, step), or a function making "
+        "a gymnasium.Env: every row of a batch needs its own, so an environment that was already made cannot be used."
+    )
+
+
+def _by_name(name: str, vector: str, options: Mapping[str, Any]) -> EnvSource:
+    scheme, colon, rest = name.partition(":")
+    if not colon:
+        return open_gymnasium(name, vector, options, _builtin_names())
+    if scheme == "weft":
+        from weft.envs import builtin
+
+        pure = builtin.load(rest, **options)
+        return EnvSource(name, pure.spec, pure=pure)
+    if scheme == "gymnax":
+        from weft.envs import gymnax
+
+        _no_options(name, options)
+        loaded = gymnax.load(rest)
+        return EnvSource(name, loaded.spec, pure=loaded)
+    if scheme in LATER:
+        raise ConfigError(f"environment {name!r}: {scheme}: is not yet supported. 'weft envs' lists what is.")
+    if not all(part.isidentifier() for part in scheme.split(".")) or not importable(scheme):
+        hint = f"There is no module of that name either, installed or here (in {name!r})."
+        raise UnknownName("kind of environment", scheme, SCHEMES, hint)
+    if all(part.isidentifier() for part in rest.split(".")):
+        return open_factory(name, load_factory(name), options, vector)
+    # Gymnasium's own notation: a module that registers an id (which, with its version, is no Python name).
+    return open_gymnasium(name, vector, options, _builtin_names())
+
+
+def _builtin_names() -> list[str]:
+    return [f"weft:{name}" for name in BUILTIN]
+
+
+def _no_options(name: str, options: Mapping[str, Any]) -> None:
+    if options:
+        raise ConfigError(f"environment {name!r} takes no options, got {', '.join(sorted(options))}")
+
+
+def _name_of(factory: Any) -> str:
+    module, name = getattr(factory, "__module__", None), getattr(factory, "__qualname__", None)
+    return f"{module}:{name}" if module and name else repr(factory)

@@ -1,0 +1,107 @@
+"""What an algorithm is: a frozen dataclass of hyper-parameters with pure functions. The only thing a researcher writes.
+
+    init       key                                -> TrainState
+    act        params, carry, timestep, key       -> Acted            for one environment; Weft batches it
+    bootstrap  params, carry, observation         -> value            of what would have followed a cut episode
+    learn      state, unroll                      -> TrainState, metrics
+
+Algorithms and runtimes never import each other: this file is all that they agree on.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from weft.core.errors import ConfigError, UnknownName
+from weft.core.specs import Spec
+from weft.core.types import Acted, Array, Metrics, Timestep, TrainState, Tree, Unroll
+from weft.graph.graph import Graph
+
+if TYPE_CHECKING:
+    import jax
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """Subclass this, add your hyper-parameters as fields with defaults, and write ``init``, ``act`` and ``learn``."""
+
+    unroll: int = 128  # steps of each environment in one unroll, T
+
+    @property
+    def spec(self) -> Spec:
+        """The environment's spaces and the run's sizes; known once the algorithm is bound to a run."""
+        spec: Spec | None = self.__dict__.get("_spec")
+        if spec is None:
+            raise ConfigError(f"{type(self).__name__} is not bound to a run yet: call .bind(spec) first")
+        return spec
+
+    def bind(self, spec: Spec) -> Self:
+        """A copy that knows its run; ``check`` is called on it. Hyper-parameters stay what they are."""
+        bound = copy.copy(self)
+        object.__setattr__(bound, "_spec", spec)
+        bound.check()
+        return bound
+
+    def check(self) -> None:
+        """Raise ConfigError where hyper-parameters and spec do not fit together. Called when bound."""
+        if self.unroll < 1:
+            raise ConfigError(f"{type(self).__name__}.unroll must be at least 1, got {self.unroll}")
+
+    def init(self, key: jax.Array) -> TrainState:
+        """Fresh params and optimiser state."""
+        raise NotImplementedError(f"{type(self).__name__} must define init(self, key) -> TrainState")
+
+    def initial_carry(self) -> Tree:
+        """Act's carry at the start of a run, for one environment; ``()`` where nothing is remembered."""
+        return ()
+
+    def act(self, params: Tree, carry: Tree, timestep: Timestep, key: jax.Array) -> Acted:
+        """Choose one environment's action. Where ``timestep.first`` is set, the carry must start anew."""
+        raise NotImplementedError(f"{type(self).__name__} must define act(self, params, carry, timestep, key) -> Acted")
+
+    def greedy(self, params: Tree, carry: Tree, timestep: Timestep) -> Acted:
+        """The action for evaluation, without exploration. Unless overridden: ``act`` with a fixed key."""
+        import jax
+
+        return self.act(params, carry, timestep, jax.random.key(0))
+
+    def bootstrap(self, params: Tree, carry: Tree, observation: Tree) -> Array:
+        """The value of an observation that no action will follow, for one environment.
+
+        Asked for the final observation of truncated episodes, and for what follows an unroll's last step. Unless overridden: 0.
+        """
+        import jax.numpy as jnp
+
+        return jnp.zeros((), jnp.float32)
+
+    def learn(self, state: TrainState, batch: Unroll) -> tuple[TrainState, Metrics]:
+        """One learn call: new state, and scalars by name. Average gradients with ``weft.mean_over_replicas``."""
+        raise NotImplementedError(f"{type(self).__name__} must define learn(self, state, batch) -> (state, metrics)")
+
+    def graph(self) -> Graph:
+        """The loop cut into fragments; ``on_policy`` unless overridden. Called on a bound algorithm."""
+        from weft.graph.loops import on_policy
+
+        return on_policy(self)
+
+    def config(self) -> dict[str, Any]:
+        """The hyper-parameters that are plain values, by name: what ``config.json`` records."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if _plain(v)}
+
+    def with_fields(self, **changes: Any) -> Self:
+        """A copy with other hyper-parameters; an unknown name is refused with the nearest known one."""
+        known = {f.name for f in dataclasses.fields(self)}
+        for name in changes:
+            if name not in known:
+                raise UnknownName(f"field of {type(self).__name__}", name, known)
+        return dataclasses.replace(self, **changes)
+
+
+def _plain(value: object) -> bool:
+    if isinstance(value, tuple):
+        return all(_plain(v) for v in value)
+    return value is None or isinstance(value, bool | int | float | str)

@@ -1,0 +1,106 @@
+"""The policy and value networks that Weft offers, chosen by the observation's shape and by ``recurrent``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from weft.core.errors import UnknownName
+from weft.core.specs import SpaceTree
+from weft.core.types import Tree
+from weft.nets.encoders import Encoder, dense, has_image
+from weft.nets.network import Network, NetworkOutput
+
+CELLS: dict[str, type[nn.RNNCellBase]] = {"gru": nn.GRUCell, "lstm": nn.OptimizedLSTMCell}
+
+
+class ActorCritic(nn.Module):
+    """Feed-forward: two separate towers for vectors, one shared encoder where there are images to look at."""
+
+    space: Any
+    num_params: int
+    hidden: tuple[int, ...]
+    activation: str
+    log_std: bool
+
+    @nn.compact
+    def __call__(self, observation: Tree) -> NetworkOutput:
+        """Logits and value for ``[..., *shape]`` observations."""
+        if has_image(self.space):
+            policy = critic = Encoder(self.space, (), self.activation)(observation)
+        else:
+            policy = Encoder(self.space, self.hidden, self.activation)(observation)
+            critic = Encoder(self.space, self.hidden, self.activation)(observation)
+        return NetworkOutput(_Head(self.num_params, self.log_std)(policy), dense(1, 1.0)(critic)[..., 0])
+
+
+class RecurrentActorCritic(nn.Module):
+    """One encoder, one recurrent cell, then the two heads."""
+
+    space: Any
+    num_params: int
+    hidden: tuple[int, ...]
+    activation: str
+    log_std: bool
+    cell: str
+    size: int
+
+    @nn.compact
+    def __call__(self, carry: Tree, observation: Tree) -> NetworkOutput:
+        """One step: logits, value and the next carry."""
+        hidden = () if has_image(self.space) else self.hidden[:1]
+        x = Encoder(self.space, hidden, self.activation)(observation)
+        carry, x = CELLS[self.cell](self.size)(carry, x)
+        return NetworkOutput(_Head(self.num_params, self.log_std)(x), dense(1, 1.0)(x)[..., 0], carry)
+
+
+class _Head(nn.Module):
+    """The distribution's parameters; with ``log_std`` the second half is a learned constant, the same for every state."""
+
+    num_params: int
+    log_std: bool
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        if not self.log_std:
+            return dense(self.num_params, 0.01)(x)
+        mean = dense(self.num_params // 2, 0.01)(x)
+        log_std = self.param("log_std", nn.initializers.zeros, (self.num_params // 2,))
+        return jnp.concatenate([mean, jnp.broadcast_to(log_std, mean.shape)], axis=-1)
+
+
+def actor_critic(
+    space: SpaceTree,
+    num_params: int,
+    *,
+    hidden: tuple[int, ...] = (64, 64),
+    activation: str = "tanh",
+    log_std: bool = False,
+    recurrent: str = "",
+    recurrent_size: int = 64,
+) -> Network:
+    """A network for observations in ``space`` with ``num_params`` distribution parameters.
+
+    ``recurrent`` is empty, ``gru`` or ``lstm``; ``log_std`` makes the second half of the parameters state-independent.
+    """
+    example = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), space, is_leaf=lambda s: hasattr(s, "dtype"))
+    if not recurrent:
+        module = ActorCritic(space, num_params, hidden, activation, log_std)
+        return Network(
+            init=lambda key: module.init(key, example)["params"],
+            apply=lambda params, carry, observation: module.apply({"params": params}, observation)._replace(carry=carry),  # type: ignore[union-attr]
+        )
+    if recurrent not in CELLS:
+        raise UnknownName("recurrent cell", recurrent, CELLS)
+    cell = RecurrentActorCritic(space, num_params, hidden, activation, log_std, recurrent, recurrent_size)
+    zeros = np.zeros(recurrent_size, np.float32)
+    start = (zeros, zeros) if recurrent == "lstm" else zeros
+    return Network(
+        init=lambda key: cell.init(key, start, example)["params"],
+        apply=lambda params, carry, observation: cell.apply({"params": params}, carry, observation),  # type: ignore[arg-type, return-value]
+        carry=start,
+    )

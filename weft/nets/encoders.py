@@ -1,0 +1,116 @@
+"""Encoders: an observation of any shape to a vector. Written for one observation; batch axes may stand in front."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from weft.core.errors import ConfigError
+from weft.core.specs import Box, Discrete, MultiBinary, MultiDiscrete, Space, SpaceTree
+from weft.core.types import Tree
+
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "tanh": jnp.tanh,
+    "relu": jax.nn.relu,
+    "elu": jax.nn.elu,
+    "gelu": jax.nn.gelu,
+    "silu": jax.nn.silu,
+}
+
+
+class MLP(nn.Module):
+    """Dense layers with an activation after each: ``[..., n]`` to ``[..., sizes[-1]]``."""
+
+    sizes: tuple[int, ...]
+    activation: str = "tanh"
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Run the layers."""
+        for size in self.sizes:
+            x = ACTIVATIONS[self.activation](dense(size, float(np.sqrt(2)))(x))
+        return x
+
+
+class CNN(nn.Module):
+    """Convolutions, then one dense layer: ``[..., H, W, C]`` to ``[..., 512]`` for large images, ``[..., 128]`` for small.
+
+    From 36 pixels on a side it is the network of Mnih et al. 2015 (doi 10.1038/nature14236); below, two small layers.
+    """
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Convolve, flatten, one dense layer."""
+        batch, image = x.shape[:-3], x.shape[-3:]
+        x = x.reshape((-1, *image))  # XLA's convolutions want exactly one batch axis
+        large = min(image[0], image[1]) >= 36
+        layers = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if large else [(16, 3, 1), (32, 3, 2)]
+        for features, size, stride in layers:
+            init = nn.initializers.orthogonal(np.sqrt(2))
+            x = jax.nn.relu(nn.Conv(features, (size, size), stride, padding="VALID", kernel_init=init)(x))
+        x = jax.nn.relu(dense(512 if large else 128, float(np.sqrt(2)))(x.reshape((x.shape[0], -1))))
+        return x.reshape((*batch, x.shape[-1]))
+
+
+class Encoder(nn.Module):
+    """Any observation to a vector: each leaf by its own space, then side by side, then an MLP where ``hidden`` has layers.
+
+    An image (a uint8 Box of three axes) goes through a CNN, integers become one-hot, the rest is flattened.
+    """
+
+    space: Any  # SpaceTree; flax would turn a dict field into a FrozenDict, which is a Mapping too
+    hidden: tuple[int, ...] = (64, 64)
+    activation: str = "tanh"
+
+    @nn.compact
+    def __call__(self, observation: Tree) -> jax.Array:
+        """Encode ``[..., *shape]`` leaves to ``[..., features]``."""
+        parts = [self._leaf(space, leaf) for space, leaf in _zip_leaves(self.space, observation)]
+        x = parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
+        return MLP(self.hidden, self.activation)(x) if self.hidden else x
+
+    def _leaf(self, space: Space, x: jax.Array) -> jax.Array:
+        match space:
+            case Box() if is_image(space):
+                return CNN()(x.astype(jnp.float32) / 255.0)
+            case Box(shape=shape):
+                return x.astype(jnp.float32).reshape((*x.shape[: x.ndim - len(shape)], -1))
+            case Discrete(n=n):
+                return jax.nn.one_hot(x, n)
+            case MultiDiscrete(nvec=nvec):
+                return jnp.concatenate([jax.nn.one_hot(x[..., i], n) for i, n in enumerate(nvec)], axis=-1)
+            case MultiBinary():
+                return x.astype(jnp.float32)
+        raise ConfigError(f"no encoder for the space {space!r}; give the algorithm a network of your own")
+
+
+def is_image(space: SpaceTree) -> bool:
+    """Whether a space holds images: uint8 with three axes, and large enough to convolve."""
+    return isinstance(space, Box) and space.dtype == "uint8" and len(space.shape) == 3 and min(space.shape[:2]) >= 7
+
+
+def has_image(space: SpaceTree) -> bool:
+    """Whether any leaf of a space tree holds images."""
+    if isinstance(space, tuple):
+        return any(has_image(s) for s in space)
+    if isinstance(space, Mapping):
+        return any(has_image(s) for s in space.values())
+    return is_image(space)
+
+
+def dense(size: int, scale: float) -> nn.Dense:
+    """A dense layer with an orthogonal start of the given gain, and no bias at first."""
+    return nn.Dense(size, kernel_init=nn.initializers.orthogonal(scale))
+
+
+def _zip_leaves(space: SpaceTree, tree: Tree) -> list[tuple[Space, jax.Array]]:
+    if isinstance(space, tuple):
+        return [pair for i, s in enumerate(space) for pair in _zip_leaves(s, tree[i])]
+    if isinstance(space, Mapping):
+        return [pair for k in sorted(space) for pair in _zip_leaves(space[k], tree[k])]
+    return [(space, tree)]

@@ -1,0 +1,95 @@
+"""Losses and diagnostics, element by element.
+
+Every array is ``[...]``, all of one shape, usually ``[T, B]`` or ``[minibatch]``, and so is every result: the caller
+masks and averages (``weft.ops.masked.mean``). A loss is to be minimised. Advantages, targets and old values are
+constants: their gradients are stopped here.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from weft.core.errors import ConfigError
+from weft.ops import masked
+
+_MAX_LOG_RATIO = 20.0  # beyond e^20 a ratio says nothing more, and its gradient would soon overflow into NaN
+
+
+def policy_gradient(log_prob: jax.Array, advantage: jax.Array) -> jax.Array:
+    """REINFORCE's loss, ``-log_prob * advantage``, ``[...]``."""
+    return -log_prob * jax.lax.stop_gradient(advantage)
+
+
+def clipped_surrogate(
+    log_ratio: jax.Array, advantage: jax.Array, clip: ArrayLike, dual_clip: float | None = None
+) -> jax.Array:
+    """PPO's policy loss (Schulman et al., arXiv:1707.06347), ``[...]``.
+
+    ``-min(ratio * advantage, clip(ratio, 1 - clip, 1 + clip) * advantage)`` where ``ratio`` is the exponential of
+    ``log_ratio``: log pi(action) now minus that when it was taken, held within 20 either way. With ``dual_clip``
+    (above 1) the objective is also never below ``dual_clip * advantage`` where the advantage is negative (Ye et al.,
+    arXiv:1912.09729).
+    """
+    advantage = jax.lax.stop_gradient(advantage)
+    ratio = jnp.exp(jnp.clip(log_ratio, -_MAX_LOG_RATIO, _MAX_LOG_RATIO))
+    objective = jnp.minimum(ratio * advantage, jnp.clip(ratio, 1.0 - clip, 1.0 + clip) * advantage)
+    if dual_clip is not None:
+        objective = jnp.where(advantage < 0.0, jnp.maximum(objective, dual_clip * advantage), objective)
+    return -objective
+
+
+def value_loss(
+    value: jax.Array,
+    target: jax.Array,
+    old_value: jax.Array | None = None,
+    clip: ArrayLike | None = None,
+    huber: float | None = None,
+) -> jax.Array:
+    """Half the squared error of ``value`` against ``target``, ``[...]``.
+
+    With ``clip`` and ``old_value`` (the value when the step was taken), PPO's pessimistic form: the greater of this
+    loss and that of a value moved at most ``clip`` away from the old one. With ``huber``, errors above it count
+    linearly (Huber's loss, of slope ``huber``). Without ``clip``, ``old_value`` is not read.
+    """
+    target = jax.lax.stop_gradient(target)
+    loss = _regression(value - target, huber)
+    if clip is None:
+        return loss
+    if old_value is None:
+        raise ConfigError("value_loss: clip is given, so old_value is needed: the value when the step was taken")
+    old_value = jax.lax.stop_gradient(old_value)
+    clipped = old_value + jnp.clip(value - old_value, -jnp.asarray(clip), clip)
+    return jnp.maximum(loss, _regression(clipped - target, huber))
+
+
+def approx_kl(log_ratio: jax.Array) -> jax.Array:
+    """An estimate of KL(old || new) from steps taken by the old policy, ``[...]``: ``(ratio - 1) - log_ratio``.
+
+    Never negative, unbiased, and of low variance (the estimator k3 of Schulman, "Approximating KL divergence", 2020).
+    """
+    return jnp.expm1(log_ratio) - log_ratio
+
+
+def clip_fraction(log_ratio: jax.Array, clip: ArrayLike) -> jax.Array:
+    """1.0 where the ratio is outside ``1 - clip`` to ``1 + clip``, else 0.0, ``[...]``; its mean is the fraction."""
+    return (jnp.abs(jnp.expm1(log_ratio)) > clip).astype(jnp.float32)
+
+
+def explained_variance(value: jax.Array, target: jax.Array, valid: jax.Array | None = None) -> jax.Array:
+    """How much of the target's variance the value explains, ``[]``: 1 is all, 0 is none, negative is worse than none.
+
+    0 where the target does not vary. ``valid`` is as in ``weft.ops.masked``.
+    """
+    total = masked.var(target, valid)
+    residual = masked.var(target - value, valid)
+    return jnp.where(total > 0.0, 1.0 - residual / jnp.where(total > 0.0, total, 1.0), 0.0)
+
+
+def _regression(error: jax.Array, huber: float | None) -> jax.Array:
+    if huber is None:
+        return 0.5 * jnp.square(error)
+    size = jnp.abs(error)
+    within = jnp.minimum(size, huber)
+    return 0.5 * jnp.square(within) + huber * (size - within)

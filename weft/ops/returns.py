@@ -1,0 +1,105 @@
+"""Returns: discounted, lambda, n-step (Sutton and Barto, 2018, chapters 7 and 12), and the sum of rewards so far.
+
+The arguments mean the same as in ``weft.ops.gae``: ``[T, B]`` arrays, time first; ``bootstrap`` is the value of what
+would have followed, read where truncated and at the last step; a termination is followed by nothing.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from weft.core.errors import ConfigError
+from weft.ops.gae import gae
+from weft.ops.recursion import backward, following_value, trace
+
+
+def discounted_return(
+    reward: jax.Array,
+    bootstrap: jax.Array,
+    terminated: jax.Array,
+    truncated: jax.Array,
+    discount: ArrayLike,
+    valid: jax.Array | None = None,
+) -> jax.Array:
+    """The discounted sum of rewards to the episode's end, ``[T, B]``.
+
+    Where the end is not reached, because of a truncation or because the unroll stops, ``bootstrap`` stands for the
+    rest. All arrays are ``[T, B]``; ``discount`` is a scalar or broadcasts to it. Records that are not ``valid`` have
+    return 0.
+    """
+    nothing = jnp.zeros_like(reward)
+    rest = discount * following_value(nothing, bootstrap, terminated, truncated)
+    addend = reward + rest
+    if valid is not None:
+        addend = jnp.where(valid, addend, 0.0)
+    return backward(addend, trace(discount, terminated, truncated, valid))
+
+
+def lambda_return(
+    reward: jax.Array,
+    value: jax.Array,
+    bootstrap: jax.Array,
+    terminated: jax.Array,
+    truncated: jax.Array,
+    discount: ArrayLike,
+    trace_decay: ArrayLike,
+    valid: jax.Array | None = None,
+) -> jax.Array:
+    """The lambda-return, ``[T, B]``: the exponentially weighted mean of all n-step returns, by ``trace_decay``.
+
+    It is the target of ``gae``, with the same arguments; records that are not ``valid`` have their own ``value``.
+    """
+    return gae(reward, value, bootstrap, terminated, truncated, discount, trace_decay, valid)[1]
+
+
+def n_step_return(
+    reward: jax.Array,
+    value: jax.Array,
+    bootstrap: jax.Array,
+    terminated: jax.Array,
+    truncated: jax.Array,
+    discount: ArrayLike,
+    n: int,
+    valid: jax.Array | None = None,
+) -> jax.Array:
+    """``n`` rewards and then the value, ``[T, B]``; fewer rewards where the episode or the unroll ends before.
+
+    ``n`` is a static integer of at least 1; the cost grows with ``min(n, T)``. With ``n >= T`` it is the discounted
+    return. Arrays are ``[T, B]``; records that are not ``valid`` have their own ``value``.
+    """
+    if n < 1:
+        raise ConfigError(f"n_step_return: n = {n}, but it counts rewards: give at least 1")
+    steps = reward.shape[0]
+    following = following_value(value, bootstrap, terminated, truncated)
+    ends = (terminated | truncated).at[-1].set(True)
+    result = reward + discount * following
+    for _ in range(min(n, steps) - 1):
+        # one more reward in front of the shorter return of the next record, unless nothing follows there
+        later = jnp.concatenate([result[1:], result[-1:]])
+        result = reward + discount * jnp.where(ends, following, later)
+    return result if valid is None else jnp.where(valid, result, value)
+
+
+def accumulated_return(
+    start: jax.Array,
+    reward: jax.Array,
+    terminated: jax.Array,
+    truncated: jax.Array,
+    discount: ArrayLike,
+) -> tuple[jax.Array, jax.Array]:
+    """The discounted sum of what came so far in the episode: ``(next_start, sums)``, ``[B]`` and ``[T, B]``.
+
+    ``sums[t] = reward[t] + discount * sums[t - 1]``, beginning anew after an episode's end. ``start`` (``[B]``) is
+    what the previous unroll gave as ``next_start``, zeros at first: the part that carries over, 0 where its last
+    record ended the episode. Its variance is the usual scale of rewards (Engstrom et al., arXiv:2005.12729).
+    ``discount`` is a scalar.
+    """
+    ended = terminated | truncated
+
+    def body(sofar: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        now = step[0] + discount * sofar
+        return jnp.where(step[1], 0.0, now), now
+
+    return jax.lax.scan(body, start, (reward, ended))

@@ -1,0 +1,51 @@
+"""V-trace: off-policy corrected targets and advantages (Espeholt et al., IMPALA, arXiv:1802.01561)."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from weft.ops.recursion import backward, following_value, trace
+
+
+def vtrace(
+    reward: jax.Array,
+    value: jax.Array,
+    bootstrap: jax.Array,
+    terminated: jax.Array,
+    truncated: jax.Array,
+    log_ratio: jax.Array,
+    discount: ArrayLike,
+    trace_decay: ArrayLike = 1.0,
+    clip_rho: float = 1.0,
+    clip_c: float = 1.0,
+    valid: jax.Array | None = None,
+) -> tuple[jax.Array, jax.Array]:
+    """Targets for the value and advantages for the policy: ``(target, advantage)``, both ``[T, B]``.
+
+    ``log_ratio`` (``[T, B]``) is log pi(action) under the policy that learns minus that under the policy that acted.
+    With ``rho = min(clip_rho, ratio)``, ``c = trace_decay * min(clip_c, ratio)`` and ``next`` as in
+    ``weft.ops.gae``::
+
+        target[t] - value[t] = rho[t] * (reward[t] + discount * next[t] - value[t])
+                               + discount * c[t] * (target[t + 1] - value[t + 1])          only within an episode
+        advantage[t]         = rho[t] * (reward[t] + discount * q[t] - value[t])
+
+    ``q[t]`` is ``next[t]`` where the episode or the unroll ends, else ``trace_decay * target[t + 1] + (1 -
+    trace_decay) * value[t + 1]``. With ``trace_decay`` 1, as in the paper, that is ``target[t + 1]``; with less, it
+    is what makes the advantage that of GAE when on policy (``log_ratio`` 0, both clips at least 1).
+
+    The other arguments are those of ``gae``: ``[T, B]`` arrays, ``discount`` and ``trace_decay`` scalars or broadcast
+    to it. Records that are not ``valid`` have target ``value`` and advantage 0, and pass nothing on. Gradients are
+    not stopped: the losses of ``weft.ops`` do that.
+    """
+    ratio = jnp.exp(log_ratio)
+    rho, c = jnp.minimum(clip_rho, ratio), jnp.minimum(clip_c, ratio)
+    delta = reward + discount * following_value(value, bootstrap, terminated, truncated) - value
+    decay = trace(jnp.multiply(discount, trace_decay), terminated, truncated, valid)
+    if valid is not None:
+        rho, c, delta = (jnp.where(valid, x, 0.0) for x in (rho, c, delta))
+    correction = backward(rho * delta, decay * c)
+    later = jnp.concatenate([correction[1:], jnp.zeros_like(correction[:1])])
+    return value + correction, rho * (delta + decay * later)

@@ -1,0 +1,182 @@
+"""What a run is: everything that decides its result, resolved before anything starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.core.errors import ConfigError
+from weft.core.specs import Spec
+from weft.envs.protocol import EnvLike, EnvSource
+from weft.graph.algorithm import Algorithm
+from weft.graph.graph import Graph
+from weft.plans import Machine, Plan, executable, resolve
+
+if TYPE_CHECKING:
+    from weft.runtimes.replicas import Layout
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What the user asked for; None means: as tuned for the environment."""
+
+    algorithm: Algorithm | str
+    environment: EnvLike
+    fields: Mapping[str, Any] = field(default_factory=dict)  # the algorithm's fields to change, where it is a name
+    plan: str | Plan = "inline"
+    steps: int | None = None
+    seed: int = 0
+    seeds: int = 0  # how many to train side by side, from ``seed`` on; 0: one, without a seed axis
+    envs: int | None = None
+    vector: str = "auto"
+    env_options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a run is carried out: nothing here changes its result."""
+
+    root: Path = Path("runs")
+    run: str | None = None  # the folder's name; None: from algorithm, environment and seed
+    quiet: bool = False
+    tensorboard: bool = True
+    wandb: str | None = None  # the W&B project
+    checkpoint_seconds: float = 30.0
+    keep_checkpoints: int = 3
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run with every default filled: what it will do, checked, before it has done anything."""
+
+    name: str  # the algorithm's
+    algorithm: Algorithm  # bound, for one replica
+    source: EnvSource
+    graph: Graph
+    plan: Plan
+    steps: int
+    envs: int  # in the whole run
+    seed: int
+    seeds: int
+    vector: str
+    env_options: Mapping[str, Any]
+
+    @property
+    def learn_steps(self) -> int:
+        """Learn calls in the whole run."""
+        return math.ceil(self.steps / self.steps_per_learn)
+
+    @property
+    def steps_per_learn(self) -> int:
+        """Environment steps that one learn call of all replicas eats; for each seed."""
+        return self.envs * self.algorithm.unroll
+
+    def config(self) -> dict[str, Any]:
+        """What ``config.json`` records, and what a resumed run is compared with."""
+        return {
+            "algorithm": self.name,
+            "algo": self.algorithm.config(),
+            "environment": self.source.name,
+            "env_options": dict(self.env_options),
+            "vector": self.vector,
+            "plan": str(self.plan),
+            "seed": self.seed,
+            "seeds": self.seeds,
+            "envs": self.envs,
+            "steps": self.steps,
+        }
+
+
+def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
+    """Open the environment, fill the defaults, and check everything against everything.
+
+    With ``must_run`` a plan that this version's runtime cannot execute is refused; without, it is only validated.
+    """
+    from weft.algorithms.registry import algorithm_name
+    from weft.envs.registry import open_environment
+
+    source = open_environment(config.environment, vector=config.vector, **config.env_options)
+    algorithm, tuned = _algorithm(config, source)
+    envs, steps = config.envs or tuned[0], config.steps or tuned[1]
+    for what, value in (("envs", config.envs), ("steps", config.steps), ("seeds", config.seeds or None)):
+        if value is not None and value < 1:
+            raise ConfigError(f"{what} must be at least 1, got {value}")
+    if config.seed < 0:
+        raise ConfigError(f"seed must be 0 or above, got {config.seed}")
+    machine = Machine.here()
+    learn_steps = math.ceil(steps / (envs * max(algorithm.unroll, 1)))
+    whole = algorithm.bind(Spec(source.spec, envs, learn_steps)).graph()
+    plan = resolve(
+        config.plan,
+        whole,
+        machine,
+        envs=envs,
+        pure_env=source.pure is not None,
+        environment=source.name,
+        pure_alternative=_pure_alternative(source.name),
+    )
+    if must_run:
+        executable(plan, whole, machine, envs=envs)
+    replicas = plan.group_of("env").replicas or 1 if len(plan.groups) == 1 else 1
+    if config.seeds and replicas > 1:
+        raise ConfigError(
+            f"seeds={config.seeds} trains several seeds side by side on one device, and the plan {str(plan)!r} has "
+            f"{replicas} replicas of one seed. Use one of the two: drop --seeds, or use the plan 'inline'."
+        )
+    bound = algorithm.bind(Spec(source.spec, envs // replicas, learn_steps))
+    return Prepared(
+        name=algorithm_name(algorithm),
+        algorithm=bound,
+        source=source,
+        graph=bound.graph(),
+        plan=plan,
+        steps=steps,
+        envs=envs,
+        seed=config.seed,
+        seeds=config.seeds,
+        vector=config.vector,
+        env_options=config.env_options,
+    )
+
+
+def layout_of(prepared: Prepared) -> Layout:
+    """The devices of a plan's only group."""
+    import jax
+
+    from weft.runtimes.replicas import Layout
+
+    group = prepared.plan.groups[0]
+    devices = jax.local_devices(backend=group.device.kind) if group.device else jax.local_devices()
+    if group.device is not None and group.device.indices is not None:
+        devices = devices[group.device.indices.start : group.device.indices.stop]
+    return Layout(tuple(devices[: group.replicas or 1]), prepared.seeds)
+
+
+def _algorithm(config: RunConfig, source: EnvSource) -> tuple[Algorithm, tuple[int, int]]:
+    """The algorithm with its fields, and the environments and steps to use where none were asked for.
+
+    An algorithm given as an object is used as it is: its author has chosen every field.
+    """
+    from weft.algorithms.registry import algorithm_name, load_algorithm
+    from weft.algorithms.tuned import tuned
+
+    if isinstance(config.algorithm, str):
+        algorithm = load_algorithm(config.algorithm)()
+        settings = tuned(algorithm_name(algorithm), source.name, source.spec)
+        algorithm = algorithm.with_fields(**{**settings.fields, **config.fields})
+    else:
+        algorithm = config.algorithm
+        if not isinstance(algorithm, Algorithm):
+            raise ConfigError(f"algorithm must be a name or a weft.Algorithm, got {algorithm!r}")
+        algorithm = algorithm.with_fields(**config.fields)
+        settings = tuned(algorithm_name(algorithm), source.name, source.spec)
+    return algorithm, (settings.envs, settings.steps)
+
+
+def _pure_alternative(name: str) -> str | None:
+    from weft.envs.builtin import BUILTIN
+
+    return f"weft:{name}" if name in BUILTIN else None

@@ -1,0 +1,105 @@
+"""What the local runtime asks of an engine: advance by some learn calls, and be saved and brought back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+
+from weft.core.types import Array, TrainState, Tree
+from weft.graph.algorithm import Algorithm
+from weft.graph.graph import Graph
+from weft.core.keys import fragment_key
+
+Episode = tuple[int, float, int]
+"""A slice of finished episodes in time order: how many, the sum of their returns, the sum of their lengths."""
+
+
+class Report(NamedTuple):
+    """What some learn calls brought; with several seeds everything has a seed axis where said."""
+
+    learn_steps: int
+    metrics: dict[str, np.ndarray[Any, Any]]  # each [learn_steps] or [learn_steps, seeds]
+    episodes: list[list[Episode]]  # for each seed (one list where there is a single one), in time order
+    finite: bool  # False: a reward or the loss was not a finite number; the params before it were kept
+    shares: dict[str, float]  # seconds by stage, where the engine can tell
+
+
+class Engine(Protocol):
+    """Runs one group: every fragment of the graph, in this process.
+
+    An ``asynchronous`` engine's ``advance`` returns before the work is over, so that the host can read an earlier report.
+    """
+
+    asynchronous: bool
+
+    def start(self) -> None:
+        """Begin from nothing."""
+        ...
+
+    def resume(self, tree: Tree, document: dict[str, Any]) -> list[str]:
+        """Go on from ``tree`` and ``document`` as ``saved`` gave them; returns what could not be brought back exactly."""
+        ...
+
+    def template(self) -> Tree:
+        """The structure, shapes and dtypes of ``saved``'s tree."""
+        ...
+
+    def saved(self) -> tuple[Tree, dict[str, Any]]:
+        """Everything that an exact resume needs: arrays, and a JSON document. Waits for what is under way."""
+        ...
+
+    def advance(self, learn_steps: int) -> Callable[[], Report]:
+        """Start some learn calls, and return at once where the device allows; the result waits for them."""
+        ...
+
+    def train_state(self) -> TrainState:
+        """The learner's state now; valid until the next ``advance``."""
+        ...
+
+    def close(self) -> None:
+        """Free the environments; may be called twice."""
+        ...
+
+
+class Stages(NamedTuple):
+    """The fragments between act and learn, and learn itself, as one pure function."""
+
+    init: Callable[[Array], tuple[TrainState, tuple[Tree, ...]]]
+    learn: Callable[[TrainState, tuple[Tree, ...], Tree], tuple[TrainState, tuple[Tree, ...], dict[str, Array], Array]]
+
+
+def make_stages(algorithm: Algorithm, graph: Graph) -> Stages:
+    """What happens to an unroll: the user's fragments in order, then learn; refused where anything is not finite."""
+    import jax.numpy as jnp
+
+    from weft.core.replicas import mean_over_replicas
+
+    fragments = graph.on_stream("unroll")
+
+    def init(seed: Array) -> tuple[TrainState, tuple[Tree, ...]]:
+        states = tuple(f.init(fragment_key(seed, f.name)) if f.init else () for f in fragments)
+        return algorithm.init(fragment_key(seed, "learn")), states
+
+    def learn(
+        train: TrainState, states: tuple[Tree, ...], unroll: Tree
+    ) -> tuple[TrainState, tuple[Tree, ...], dict[str, Array], Array]:
+        new_states = []
+        for fragment, state in zip(fragments, states, strict=True):
+            assert fragment.step is not None  # Graph.insert sees to it
+            state, unroll = fragment.step(state, unroll)
+            new_states.append(state)
+        new, metrics = algorithm.learn(train, unroll)
+        # A sum is finite only if all its parts are; so is a mean over replicas. Bad data must not reach the weights.
+        watched = mean_over_replicas(unroll.reward.sum() + sum(jnp.asarray(m, jnp.float32) for m in metrics.values()))
+        finite = jnp.isfinite(watched)
+        kept = jax.tree.map(lambda n, o: n if _is_key(n) else jnp.where(finite, n, o), new, train)
+        return kept, tuple(new_states), metrics, finite
+
+    return Stages(init, learn)
+
+
+def _is_key(leaf: Any) -> bool:
+    return bool(jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key))

@@ -1,0 +1,263 @@
+"""A group with a host environment: a loop on the host around compiled act and learn.
+
+Environments write straight into the unroll's buffers. The noise of a whole unroll is drawn in one call, and the values that truncated
+episodes are cut off at are looked up in one call at the unroll's end; a step is one act call and one environment step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from weft.core.keys import env_keys, fragment_key, step_keys
+from weft.core.trees import tree_map
+from weft.core.types import Acted, Array, Timestep, TrainState, Tree, Unroll
+from weft.envs.protocol import HostEnv, HostFactory
+from weft.graph.algorithm import Algorithm
+from weft.graph.graph import Graph
+from weft.graph.loops import acted_schema
+from weft.runtimes.engine import Report, make_stages
+from weft.runtimes.hoist import hoist
+from weft.runtimes.replicas import Layout, Lies
+from weft.runtimes.unroll_buffer import UnrollBuffer
+
+UNROLL_LIES = Unroll(
+    *[Lies.SPLIT_TIME] * 8,
+    carry=Lies.SPLIT,
+    last_observation=Lies.SPLIT,
+    last_first=Lies.SPLIT,  # type: ignore[arg-type]
+    action_mask=Lies.SPLIT_TIME,  # type: ignore[arg-type]
+    valid=Lies.SPLIT_TIME,  # type: ignore[arg-type]
+)
+
+
+class HostedState(NamedTuple):
+    """What a checkpoint holds besides the environments."""
+
+    train: TrainState
+    fragments: tuple[Tree, ...]
+    carry: Tree  # [B, ...]
+    act_keys: Array  # [B]
+    step: Array  # [] int32: steps that each environment has made
+    timestep: Timestep  # [B, ...] what act sees next
+    episode_return: Array  # [B] float64, on the host
+    episode_length: Array  # [B] int64, on the host
+
+
+class _Programs(NamedTuple):
+    """The compiled functions of a bound algorithm; shapes are those of one replica and one seed."""
+
+    init: Callable[..., tuple[TrainState, tuple[Tree, ...], Tree, Array]]
+    noise: Callable[[Array, Array], Tree]
+    act: Callable[[Tree, Tree, Timestep, Tree], Acted]
+    bootstrap: Callable[[Tree, Tree, Tree], Array]
+    learn: Callable[..., tuple[TrainState, tuple[Tree, ...], dict[str, Array], Array]]
+
+
+class HostedEngine:
+    """Host environments with compiled act and learn, over replicas or over seeds."""
+
+    asynchronous = False
+
+    def __init__(
+        self, algorithm: Algorithm, graph: Graph, make: HostFactory, layout: Layout, envs: int, seed: int
+    ) -> None:
+        self.algorithm, self.layout, self.envs, self.seed, self.make = algorithm, layout, envs, seed, make
+        self._lanes = max(layout.seeds, 1)
+        self._programs = _compile(algorithm, graph, layout)
+        indices = np.arange(envs, dtype=np.int32)
+        seeds = np.arange(seed, seed + layout.seeds) if layout.seeds else np.int32(seed)
+        self._arguments = (seeds, indices)
+        params = jax.eval_shape(self._programs.init, *self._arguments)[0].params
+        if layout.seeds:
+            params = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype), params)
+        extras = acted_schema(algorithm, params).extras
+        action = acted_schema(algorithm, params).action
+        self._buffer = UnrollBuffer(algorithm.spec.environment, algorithm.unroll, envs, layout.seeds, action, extras)
+        self._environments: list[HostEnv] = []
+        self._state: HostedState | None = None
+
+    def start(self) -> None:
+        """Make and reset the environments, and begin from nothing."""
+        self._open()
+        first = self._buffer.outs[0]
+        for k, env in enumerate(self._environments):
+            env.reset(_lane(first, k, self.envs))
+        self._state = self._with_host(*self._programs.init(*self._arguments))
+
+    def resume(self, tree: Tree, document: dict[str, Any]) -> list[str]:
+        """Make the environments anew and bring each to where it was; rows that cannot be are named."""
+        self._open()
+        first = self._buffer.outs[0]
+        state: HostedState = self.layout.place(tree, _STATE_LIES)
+        episode_return, episode_length = np.array(tree.episode_return), np.array(tree.episode_length)
+        inexact: list[str] = []
+        for k, (env, snapshot) in enumerate(zip(self._environments, document["environments"], strict=True)):
+            rows = env.restore(snapshot, _lane(first, k, self.envs))
+            lost = np.zeros(self.envs, np.bool_)
+            lost[rows] = True
+            kept, saved = ~lost, _lane(jax.tree.map(np.asarray, tree.timestep), k, self.envs)
+            tree_map(
+                lambda now, then, kept=kept: np.copyto(now, then, where=kept.reshape((-1, *[1] * (now.ndim - 1)))),
+                _lane(first._replace(final_observation=None), k, self.envs),
+                saved,
+            )
+            inexact += [f"environment {row}" for row in rows]
+            for total in (episode_return, episode_length):
+                total[k * self.envs : (k + 1) * self.envs][lost] = 0
+        self._state = state._replace(episode_return=episode_return, episode_length=episode_length)
+        return inexact
+
+    def template(self) -> Tree:
+        """The saved state's structure, shapes and dtypes."""
+        return self._with_host(*jax.eval_shape(self._programs.init, *self._arguments))
+
+    def saved(self) -> tuple[Tree, dict[str, Any]]:
+        """The state and the environments' snapshots."""
+        assert self._state is not None
+        timestep = tree_map(np.copy, self._buffer.outs[0]._replace(final_observation=None))
+        snapshots = [env.snapshot() for env in self._environments]
+        return self._state._replace(timestep=timestep), {"environments": snapshots}
+
+    def advance(self, learn_steps: int) -> Callable[[], Report]:
+        """Make ``learn_steps`` unrolls and learn from each; blocks until they are done."""
+        metrics: list[dict[str, Array]] = []
+        finite: list[Array] = []
+        episodes: list[list[tuple[int, float, int]]] = [[] for _ in range(self._lanes)]
+        shares = {"env": 0.0, "act": 0.0, "learn": 0.0}
+        for _ in range(learn_steps):
+            unroll = self._unroll(shares, episodes)
+            began = time.perf_counter()
+            assert self._state is not None
+            train, fragments, scalars, ok = self._programs.learn(self._state.train, self._state.fragments, unroll)
+            self._state = self._state._replace(train=train, fragments=fragments)
+            metrics.append(scalars)
+            finite.append(ok)
+            jax.block_until_ready(ok)
+            shares["learn"] += time.perf_counter() - began
+
+        def fetch() -> Report:
+            host = jax.device_get(metrics)
+            columns = {name: np.stack([row[name] for row in host]) for name in host[0]}
+            return Report(learn_steps, columns, episodes, bool(np.all(jax.device_get(finite))), shares)
+
+        return fetch
+
+    def train_state(self) -> TrainState:
+        """The learner's state."""
+        assert self._state is not None
+        return self._state.train
+
+    def close(self) -> None:
+        """Close the environments."""
+        for env in self._environments:
+            env.close()
+        self._environments = []
+
+    def _open(self) -> None:
+        self.close()
+        for k in range(self._lanes):
+            self._environments.append(self.make(self.envs, self.seed + k))
+
+    def _with_host(self, train: TrainState, fragments: tuple[Tree, ...], carry: Tree, keys: Array) -> HostedState:
+        """The state of a new run, given what ``init`` makes of it."""
+        timestep = tree_map(np.copy, self._buffer.outs[0]._replace(final_observation=None))
+        batch = self._lanes * self.envs
+        totals = np.zeros(batch, np.float64), np.zeros(batch, np.int64)
+        return HostedState(train, fragments, carry, keys, np.int32(0), timestep, *totals)
+
+    def _unroll(self, shares: dict[str, float], episodes: list[list[tuple[int, float, int]]]) -> Unroll:
+        """T steps of every environment."""
+        state, buffer, programs = self._state, self._buffer, self._programs
+        assert state is not None
+        clock = time.perf_counter
+        params, start = state.train.params, state.carry
+        began = clock()
+        noise = buffer.by_step(jax.tree.map(np.asarray, programs.noise(state.act_keys, np.int32(state.step + 1))))
+        carry, acting, stepping = start, clock() - began, 0.0
+        act, environments, single = programs.act, self._environments, len(self._environments) == 1
+        for t in range(buffer.length):
+            began = clock()
+            acted = act(params, carry, buffer.views[t], noise[t])
+            action = buffer.remember(t, acted)
+            carry = acted.carry
+            now = clock()
+            acting += now - began
+            if single:
+                environments[0].step(action, buffer.outs[t + 1])
+            else:
+                for k, env in enumerate(environments):
+                    env.step(action[k * self.envs : (k + 1) * self.envs], _lane(buffer.outs[t + 1], k, self.envs))
+            buffer.note_cuts(t, carry)
+            stepping += clock() - now
+        began = clock()
+        unroll = buffer.assemble(params, start, carry, programs.bootstrap)
+        totals = buffer.count_episodes(state.episode_return, state.episode_length, episodes)
+        step = np.int32(state.step + buffer.length)
+        self._state = state._replace(carry=carry, step=step, episode_return=totals[0], episode_length=totals[1])
+        buffer.roll()
+        shares["env"] += stepping
+        shares["act"] += acting + clock() - began
+        return unroll
+
+
+_STATE_LIES = HostedState(
+    Lies.SHARED,  # type: ignore[arg-type]
+    Lies.SHARED,  # type: ignore[arg-type]
+    Lies.SPLIT,
+    Lies.SPLIT,  # type: ignore[arg-type]
+    Lies.SHARED,  # type: ignore[arg-type]
+    Lies.SPLIT,  # type: ignore[arg-type]
+    Lies.SHARED,  # type: ignore[arg-type]
+    Lies.SHARED,  # type: ignore[arg-type]
+)
+
+
+def _compile(algorithm: Algorithm, graph: Graph, layout: Layout) -> _Programs:
+    stages = make_stages(algorithm, graph)
+    params = jax.eval_shape(algorithm.init, jax.eval_shape(lambda: jax.random.key(0))).params
+    start = algorithm.initial_carry()
+
+    def init(seed: Array, indices: Array) -> tuple[TrainState, tuple[Tree, ...], Tree, Array]:
+        train, fragments = stages.init(seed)
+        batch = indices.shape[0]
+        carry = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (batch, *jnp.shape(x))), start)
+        return train, fragments, carry, env_keys(fragment_key(seed, "act"), indices)
+
+    from weft.graph.loops import as_schema, policy_view, timestep_schema
+
+    one = jax.tree.map(
+        lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype), policy_view(timestep_schema(algorithm.spec.environment, 1))
+    )
+    act = hoist(algorithm.act, params, as_schema(start), one)
+
+    def noise(keys: Array, step: Array) -> Tree:
+        return jax.vmap(jax.vmap(act.early))(step_keys(keys, step, algorithm.unroll))
+
+    def act_batch(params: Tree, carry: Tree, timestep: Timestep, noise: Tree) -> Acted:
+        return jax.vmap(act.rest, (0, None, 0, 0))(noise, params, carry, timestep)
+
+    def bootstrap(params: Tree, carry: Tree, observation: Tree) -> Array:
+        return jax.vmap(algorithm.bootstrap, (None, 0, 0))(params, carry, observation)
+
+    shared, split, plain = Lies.SHARED, Lies.SPLIT, Lies.PLAIN
+    by_index = plain if layout.seeds else split
+    return _Programs(
+        init=layout.wrap(init, (shared, by_index), (shared, shared, split, split)),
+        noise=layout.wrap(noise, (split, plain), Lies.SPLIT_TIME),
+        act=layout.wrap(act_batch, (shared, split, split, split), split),
+        bootstrap=layout.wrap(bootstrap, (shared, split, split), split),
+        learn=layout.wrap(
+            stages.learn, (shared, shared, UNROLL_LIES), (shared, shared, shared, shared), donate=(0, 1)
+        ),
+    )
+
+
+def _lane(timestep: Timestep, k: int, envs: int) -> Timestep:
+    """The rows of one seed."""
+    return tree_map(lambda x: x[k * envs : (k + 1) * envs], timestep)  # type: ignore[no-any-return]

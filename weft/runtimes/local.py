@@ -1,0 +1,218 @@
+"""The local runtime: carries out a run in this process, from its folder's first file to its summary.
+
+    prepare    open the environment, fill the defaults, resolve the plan            (config.py)
+    resume     from the newest whole checkpoint, if the folder has one
+    loop       dispatch some learn calls; meanwhile read, log and show those before
+    save       every half minute, when asked to stop, and at the end
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from weft.core.errors import EnvironmentFault, LearningDiverged, WeftError
+from weft.runtimes.config import Prepared, RunConfig, Settings, layout_of, prepare
+from weft.runtimes.counters import Counters
+from weft.runtimes.engine import Engine, Report
+from weft.runtimes.fused import MAX_DISPATCH, FusedEngine
+from weft.runtimes.hosted import HostedEngine
+from weft.runtimes.interrupt import Interrupt, interruptible
+from weft.runtimes.run import Run
+from weft.services import checkpoints
+from weft.services.run_folder import RunFolder, default_name, open_run
+from weft.telemetry.telemetry import Telemetry, open_telemetry
+
+DISPATCH_SECONDS = 0.25
+"""How much work is dispatched at a time: what an interrupt or a log line may have to wait for."""
+
+
+def train(config: RunConfig, settings: Settings) -> Run:
+    """Carry a run out, or on; blocks until it ends. Raises WeftError, and what the user's environment raises."""
+    prepared = prepare(config)
+    name = settings.run or default_name(prepared.name, prepared.source.name, prepared.seed)
+    may_differ = frozenset({"steps"})
+    with (
+        open_run(settings.root, name, prepared.config(), prepared.plan.to_dict(), may_differ=may_differ) as folder,
+        interruptible() as interrupt,
+    ):
+        return _Execution(prepared, settings, folder, interrupt).run()
+
+
+def make_engine(prepared: Prepared) -> Engine:
+    """The engine for a prepared run's only group."""
+    layout = layout_of(prepared)
+    sizes = (layout, prepared.envs, prepared.seed)
+    if prepared.source.pure is not None:
+        return FusedEngine(prepared.algorithm, prepared.graph, prepared.source.pure, *sizes)
+    assert prepared.source.host is not None
+    return HostedEngine(prepared.algorithm, prepared.graph, prepared.source.host, *sizes)
+
+
+class _Execution:
+    """One process's part of a run."""
+
+    def __init__(self, prepared: Prepared, settings: Settings, folder: RunFolder, interrupt: Interrupt) -> None:
+        self.prepared, self.settings, self.folder, self.interrupt = prepared, settings, folder, interrupt
+        self.lanes = max(prepared.seeds, 1)
+        self.counters = Counters(prepared.steps_per_learn * self.lanes, self.lanes)
+        self.saved_at = time.monotonic()
+        self.warnings: list[str] = []
+
+    def run(self) -> Run:
+        """Train to the end, an interrupt or an error; always leaves a summary."""
+        engine = make_engine(self.prepared)
+        try:
+            resumed_at = self._begin(engine)
+            with self._telemetry(resumed_at) as telemetry:
+                for warning in self.warnings:
+                    telemetry.warn(warning)
+                try:
+                    self._loop(engine, telemetry)
+                except WeftError as error:
+                    self._finish(engine, "failed", error)
+                    raise
+                except KeyboardInterrupt:
+                    self._finish(engine, "interrupted")
+                    raise
+            return self._finish(engine, "interrupted" if self.interrupt else "finished")
+        finally:
+            engine.close()
+
+    def _begin(self, engine: Engine) -> int | None:
+        """Start, or resume from the newest checkpoint that is whole: the env steps made before, None for a new run."""
+        restored = checkpoints.load_latest(self.folder.checkpoints, engine.template(), self.warnings.append)
+        if restored is None:
+            if self.folder.resumed and self.folder.metrics.exists():
+                self.folder.trim_metrics(-1)
+            engine.start()
+            return None
+        tree, document, _ = restored
+        lost = engine.resume(tree, document["engine"])
+        if lost:
+            which = "all environments" if len(lost) == self.prepared.envs * self.lanes else ", ".join(lost)
+            self.warnings.append(f"resumed, but not exactly: {which} begin a fresh episode (their state cannot be saved)")
+        self.counters = Counters.from_document(document["counters"], self.counters.steps_per_learn)
+        self.folder.trim_metrics(self.counters.env_steps)
+        return self.counters.env_steps
+
+    def _telemetry(self, resumed_at: int | None) -> Telemetry:
+        prepared, folder, settings = self.prepared, self.folder, self.settings
+        return open_telemetry(
+            title=f"{prepared.name} · {prepared.source.name} · {prepared.plan} · seed {prepared.seed}",
+            total_steps=prepared.learn_steps * self.counters.steps_per_learn,
+            quiet=settings.quiet,
+            metrics=folder.metrics,
+            tensorboard=folder.tensorboard if settings.tensorboard else None,
+            wandb=settings.wandb,
+            config=prepared.config(),
+            resumed_at=resumed_at,
+        )
+
+    def _loop(self, engine: Engine, telemetry: Telemetry) -> None:
+        """Keep one dispatch under way while the one before is read."""
+        counters, total = self.counters, self.prepared.learn_steps
+        if counters.learn_steps and counters.learn_steps < total:
+            telemetry.note(f"resumed {self.folder.path} at {counters.env_steps:,} env steps")
+        dispatched = counters.learn_steps
+        under_way: Callable[[], Report] | None = None
+        while dispatched < total or under_way is not None:
+            following = None
+            if dispatched < total and not self.interrupt:
+                count = min(self._dispatch_size(), total - dispatched)
+                following = engine.advance(count)
+                dispatched += count
+            if under_way is not None:
+                self._take(under_way(), telemetry)
+            under_way = following
+            if under_way is not None and not engine.asynchronous:
+                self._take(under_way(), telemetry)
+                under_way = None
+            if self.interrupt and under_way is None:
+                break
+            if time.monotonic() - self.saved_at > self.settings.checkpoint_seconds and dispatched < total:
+                if under_way is not None:
+                    self._take(under_way(), telemetry)
+                    under_way = None
+                self._save(engine)
+        if counters.learn_steps:
+            self._save(engine)
+
+    def _dispatch_size(self) -> int:
+        """About DISPATCH_SECONDS' worth, one at first: the result does not depend on it."""
+        seconds = self.counters.seconds_per_learn
+        return 1 if seconds == 0 else max(1, min(MAX_DISPATCH, int(DISPATCH_SECONDS / seconds)))
+
+    def _take(self, report: Report, telemetry: Telemetry) -> None:
+        self.counters.take(report)
+        telemetry.write(self.counters.record(), self.counters.env_steps)
+        if not report.finite:
+            raise self._diverged(report)
+
+    def _diverged(self, report: Report) -> WeftError:
+        where = f"run {self.folder.name!r}, learn steps {self.counters.learn_steps - report.learn_steps + 1} to {self.counters.learn_steps}"
+        bad = [name for name, values in report.metrics.items() if not all(map(math.isfinite, values.reshape(-1)))]
+        kept = "The weights from before were kept; the last checkpoint is good."
+        if bad:
+            return LearningDiverged(
+                f"{where}: {', '.join(bad)} stopped being finite. {kept} Try a smaller learning_rate, or "
+                "normalise_observations and normalise_rewards."
+            )
+        return EnvironmentFault(
+            f"{where}: environment {self.prepared.source.name!r} gave a reward that is not a finite number. {kept} "
+            "Check the environment's step for a division by zero or an overflow."
+        )
+
+    def _save(self, engine: Engine) -> None:
+        tree, document = engine.saved()
+        document = {"engine": document, "counters": self.counters.to_document()}
+        checkpoints.save(
+            self.folder.checkpoints, self.counters.learn_steps, tree, document, keep=self.settings.keep_checkpoints
+        )
+        self.saved_at = time.monotonic()
+
+    def _finish(self, engine: Engine, how: str, error: WeftError | None = None) -> Run:
+        params = jax.device_get(engine.train_state().params)
+        summary = self._summary(how, params, error)
+        self.folder.write_summary(summary)
+        return Run(self.folder.path, self.prepared.algorithm, params, summary, self.prepared.seeds)
+
+    def _summary(self, how: str, params: Any, error: WeftError | None) -> dict[str, Any]:
+        prepared, counters = self.prepared, self.counters
+        summary: dict[str, Any] = {
+            "algorithm": prepared.name,
+            "environment": prepared.source.name,
+            "plan": str(prepared.plan),
+            "seed": prepared.seed,
+            "envs": prepared.envs,
+            "env_steps": counters.env_steps,
+            "learn_steps": counters.learn_steps,
+            "wall_seconds": round(counters.wall_seconds, 3),
+            "compile_seconds": round(counters.compile_seconds, 3),
+            "env_steps_per_second": round(counters.env_steps_per_second, 1),
+            "frame_skip": prepared.source.spec.frame_skip,
+            "episodes": sum(window.total for window in counters.windows),
+            "return_mean": counters.return_mean,
+            "params_sha256": checkpoints.params_sha256(params),
+            "samples": counters.ledger.to_json(),
+            "restarts": 0,
+            "exit": how,
+            "run": str(self.folder.path),
+        }
+        if prepared.seeds:
+            summary["seeds"] = [
+                {
+                    "seed": prepared.seed + k,
+                    "return_mean": window.return_mean,
+                    "episodes": window.total,
+                    "params_sha256": checkpoints.params_sha256(jax.tree.map(lambda x, k=k: x[k], params)),
+                }
+                for k, window in enumerate(counters.windows)
+            ]
+        if error is not None:
+            summary["error"] = str(error)
+        return summary

@@ -1,0 +1,92 @@
+"""Replicas of a group over the devices of this process, and seeds side by side on one: the same function, mapped.
+
+A function is written for one replica. ``Mapping.wrap`` makes it run on all of them: by ``shard_map`` over a mesh of devices, by ``vmap``
+over seeds, or as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+import jax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from weft.core.replicas import replica_axis
+from weft.core.types import Tree
+
+AXIS = "replica"
+
+
+class Lies(Enum):
+    """How a value lies over the replicas and the seeds."""
+
+    SHARED = "shared"  # one for all replicas; one for each seed
+    SPLIT = "split"  # cut along its first axis, the environments'; one for each seed
+    SPLIT_TIME = "split-time"  # likewise, but the environments' axis is the second, after time
+    PLAIN = "plain"  # the same for all replicas and all seeds
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How many replicas on which devices, and how many seeds (0 where a run has a single seed and no seed axis)."""
+
+    devices: tuple[Any, ...]
+    seeds: int = 0
+
+    @property
+    def replicas(self) -> int:
+        """How many copies of the group run."""
+        return len(self.devices)
+
+    @cached_property
+    def mesh(self) -> Mesh:
+        """The devices as a mesh of one axis."""
+        import numpy as np
+
+        return Mesh(np.array(self.devices), (AXIS,))
+
+    def sharding(self, lies: Lies) -> NamedSharding | jax.sharding.SingleDeviceSharding:
+        """Where a value that lies so is kept."""
+        if self.replicas == 1:
+            return jax.sharding.SingleDeviceSharding(self.devices[0])
+        return NamedSharding(self.mesh, _spec(lies))
+
+    def place(self, tree: Tree, lies: Tree) -> Tree:
+        """Put a tree where it belongs; ``lies`` is a Lies or a prefix tree of them."""
+        shardings = jax.tree.map(self.sharding, lies)
+        return jax.device_put(tree, jax.tree.map(lambda s, t: jax.tree.map(lambda _: s, t), shardings, tree))
+
+    def wrap(
+        self, function: Callable[..., Tree], takes: Sequence[Tree], gives: Tree, donate: tuple[int, ...] = ()
+    ) -> Callable[..., Tree]:
+        """Compile ``function``, written for one replica and one seed, for all of them.
+
+        ``takes`` (one for each argument) and ``gives`` say how they lie, as prefix trees of Lies.
+        """
+
+        def one(*args: Tree) -> Tree:
+            with replica_axis(AXIS if self.replicas > 1 else None):
+                return function(*args)
+
+        mapped: Callable[..., Tree] = one
+        if self.seeds:
+            axes = tuple(jax.tree.map(lambda lies: None if lies is Lies.PLAIN else 0, lies) for lies in takes)
+            mapped = jax.vmap(one, in_axes=axes)
+        elif self.replicas > 1:
+            in_specs, out_specs = jax.tree.map(_spec, (tuple(takes), gives))
+            mapped = jax.shard_map(one, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+        return jax.jit(mapped, donate_argnums=donate)
+
+
+def _spec(lies: Lies) -> PartitionSpec:
+    match lies:
+        case Lies.SPLIT:
+            return PartitionSpec(AXIS)
+        case Lies.SPLIT_TIME:
+            return PartitionSpec(None, AXIS)
+        case _:
+            return PartitionSpec()

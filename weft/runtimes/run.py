@@ -1,0 +1,43 @@
+"""A run that has ended, or one read back from its folder: its summary, its params, its policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from weft.core.types import Tree
+from weft.graph.algorithm import Algorithm
+from weft.runtimes.policy import Policy
+
+
+@dataclass(frozen=True)
+class Run:
+    """What ``weft.train`` returns."""
+
+    folder: Path
+    algorithm: Algorithm  # bound
+    params: Tree  # NumPy; with several seeds each leaf has a seed axis in front
+    summary: dict[str, Any]
+    seeds: int = 0
+    _policies: dict[int, Policy] = field(default_factory=dict, repr=False, compare=False)
+
+    def policy(self, observation: Tree, action_mask: Any = None, *, seed: int = 0) -> Any:
+        """The greedy action for an observation, or for a batch of them; ``seed`` counts from 0 where there are several.
+
+        Remembers from call to call where the policy is recurrent: ``run.policy_for(seed).reset()`` begins an episode.
+        """
+        return self.policy_for(seed)(observation, action_mask)
+
+    def policy_for(self, seed: int = 0, *, greedy: bool = True) -> Policy:
+        """The policy of one seed, as an object of its own."""
+        if not greedy:
+            return Policy(self.algorithm, self._params_of(seed), greedy=False)
+        if seed not in self._policies:
+            self._policies[seed] = Policy(self.algorithm, self._params_of(seed))
+        return self._policies[seed]
+
+    def _params_of(self, seed: int) -> Tree:
+        return jax.tree.map(lambda x: x[seed], self.params) if self.seeds else self.params

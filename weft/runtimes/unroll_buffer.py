@@ -1,0 +1,140 @@
+"""The host's side of an unroll: NumPy arrays that environments write into and that learn reads, made once.
+
+With several seeds the rows of all of them lie side by side, ``[T, K * B]``, and are handed to compiled functions with
+the seed axis first, ``[K, T, B]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft.core.specs import EnvSpec
+from weft.core.trees import tree_map
+from weft.core.types import Acted, Array, Timestep, Tree, Unroll
+from weft.envs.protocol import timestep_buffers
+from weft.graph.fragment import Schema
+from weft.graph.loops import policy_view
+
+NumpyArray = np.ndarray[Any, Any]
+Episode = tuple[int, float, int]
+
+
+class UnrollBuffer:
+    """``length`` steps of ``envs`` environments for each of ``seeds`` seeds (0: one, without a seed axis).
+
+    ``outs[t]`` is what the environments write after step t - 1, ``views[t]`` the same arrays as act sees them at step t.
+    """
+
+    def __init__(self, spec: EnvSpec, length: int, envs: int, seeds: int, action: Schema, extras: Schema) -> None:
+        self.length, self.envs, self.seeds = length, envs, seeds
+        rows = envs * max(seeds, 1)
+        self._steps = timestep_buffers(spec, (length + 1, rows))._replace(final_observation=None)
+        # Nobody reads a final observation after its step, so that one row of them is enough.
+        final = timestep_buffers(spec, (rows,)).final_observation
+        self._action = _like(action, (length, rows))
+        self._extras = _like(extras, (length, rows))
+        self.outs: list[Timestep] = [
+            tree_map(lambda x, t=t: x[t], self._steps)._replace(final_observation=final) for t in range(length + 1)
+        ]
+        self.views: list[Timestep] = [self._by_seed(policy_view(out)) for out in self.outs]
+        self._cuts: list[tuple[int, Tree, Tree]] = []
+
+    def by_step(self, noise: Tree) -> list[Tree]:
+        """An unroll's noise cut into steps: ``[T, B, ...]`` or ``[K, T, B, ...]`` leaves to a list of T trees."""
+        axis = (slice(None),) if self.seeds else ()
+        return [tree_map(lambda x, t=t: x[(*axis, t)], noise) for t in range(self.length)]
+
+    def remember(self, t: int, acted: Acted) -> NumpyArray:
+        """Keep what act gave at step t, and return the actions as NumPy, rows in order."""
+        action = self._flat(np.asarray(acted.action))
+        self._action[t] = action
+        for name, kept in self._extras.items():
+            value = acted.extras[name]
+            tree_map(lambda row, x: np.copyto(row, self._flat(np.asarray(x))), tree_map(lambda k: k[t], kept), value)
+        return action
+
+    def note_cuts(self, t: int, carry: Tree) -> None:
+        """After step t: if an episode was truncated, keep its final observation and act's carry for later."""
+        out = self.outs[t + 1]
+        truncated = out.truncated if out.valid is None else out.truncated & out.valid
+        if truncated.any():
+            self._cuts.append((t, carry, tree_map(np.copy, out.final_observation)))
+
+    def assemble(
+        self, params: Tree, start: Tree, carry: Tree, bootstrap: Callable[[Tree, Tree, Tree], Array]
+    ) -> Unroll:
+        """The unroll: ``start`` and ``carry`` are act's before the first and after the last step. Views, not copies."""
+        steps, length = self._steps, self.length
+        values = np.zeros(steps.reward[1:].shape, np.float32)
+        values[-1] = self._flat(np.asarray(bootstrap(params, carry, self.views[-1].observation)))
+        for t, then, final in self._cuts:
+            cut = self._flat(np.asarray(bootstrap(params, then, self._by_seed(final))))
+            values[t] = np.where(steps.truncated[t + 1], cut, values[t])
+        self._cuts.clear()
+        before = tree_map(lambda x: x[:length], steps)
+        after = tree_map(lambda x: x[1:], steps)
+        unroll = Unroll(
+            observation=before.observation,
+            first=before.terminated | before.truncated,
+            action=self._action,
+            extras=self._extras,
+            reward=after.reward,
+            terminated=after.terminated,
+            truncated=after.truncated,
+            bootstrap=values,
+            carry=None,
+            last_observation=None,
+            last_first=None,  # type: ignore[arg-type]
+            action_mask=before.action_mask,
+            valid=after.valid,
+        )
+        last = self.views[-1]
+        return self._time_by_seed(unroll)._replace(
+            carry=start, last_observation=last.observation, last_first=last.terminated | last.truncated
+        )
+
+    def roll(self) -> None:
+        """What followed this unroll begins the next one."""
+        tree_map(lambda x: np.copyto(x[0], x[-1]), self._steps)
+
+    def count_episodes(
+        self, episode_return: Array, episode_length: Array, episodes: list[list[Episode]]
+    ) -> tuple[NumpyArray, NumpyArray]:
+        """Append the episodes that ended in this unroll, in time order; returns the running totals of the unfinished ones.
+
+        A step that only resets is part of no episode.
+        """
+        after = tree_map(lambda x: x[1:], self._steps)
+        ended = after.terminated | after.truncated
+        counted = np.ones_like(ended) if after.valid is None else after.valid
+        ended = ended & counted
+        rewards = np.cumsum(after.reward, axis=0, dtype=np.float64)
+        lengths = np.cumsum(counted, axis=0, dtype=np.int64)
+        running, length = np.array(episode_return), np.array(episode_length)
+        for t, row in np.argwhere(ended):
+            total, steps = running[row] + rewards[t, row], length[row] + lengths[t, row]
+            episodes[row // self.envs].append((1, float(total), int(steps)))
+            running[row], length[row] = -rewards[t, row], -lengths[t, row]
+        return running + rewards[-1], length + lengths[-1]
+
+    def _flat(self, x: NumpyArray) -> NumpyArray:
+        return x.reshape((-1, *x.shape[2:])) if self.seeds else x
+
+    def _by_seed(self, tree: Tree) -> Tree:
+        if not self.seeds:
+            return tree
+        return tree_map(lambda x: x.reshape((self.seeds, self.envs, *x.shape[1:])), tree)
+
+    def _time_by_seed(self, tree: Tree) -> Tree:
+        if not self.seeds:
+            return tree
+        split = tree_map(lambda x: x.reshape((x.shape[0], self.seeds, self.envs, *x.shape[2:])), tree)
+        return tree_map(lambda x: np.moveaxis(x, 1, 0), split)
+
+
+def _like(schema: Schema, leading: tuple[int, ...]) -> Tree:
+    """Zeroed arrays for a ``[B, ...]`` schema, its first axis replaced by ``leading``."""
+    return tree_map(lambda s: np.zeros((*leading, *s.shape[1:]), s.dtype), schema)

@@ -1,0 +1,271 @@
+"""The folder of a run: what it was asked to do, how it went, and what it needs to go on.
+
+    runs/NAME/config.json       what was asked; the same again resumes the run, anything else is refused
+              plan.json         how the last execution was laid out
+              metrics.jsonl     one record a line
+              summary.json      how it ended
+              checkpoints/  tensorboard/  videos/
+
+One process at a time: the kernel holds the lock, and lets go of it when the process ends in whatever way.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from weft.core.errors import RunError, UnknownName
+from weft.services.atomic import TEMPORARY, write_atomic
+from weft.services.config_json import differences, to_json
+
+_FOLDERS = ("checkpoints", "tensorboard", "videos")
+_LOCK = ".lock"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """An open run folder. Close it, or use it as a context manager, to let another process have it.
+
+    ``resumed`` says that it was there before, with the same config. ``lock`` is None for a reader, who may write
+    nothing.
+    """
+
+    path: Path
+    config: Mapping[str, Any]
+    resumed: bool = False
+    lock: int | None = field(default=None, repr=False)  # a file descriptor
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return self.path.name
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where its checkpoints are."""
+        return self.path / "checkpoints"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Where its TensorBoard files are."""
+        return self.path / "tensorboard"
+
+    @property
+    def videos(self) -> Path:
+        """Where its videos are."""
+        return self.path / "videos"
+
+    @property
+    def metrics(self) -> Path:
+        """Its records, one JSON object a line; not there before the first."""
+        return self.path / "metrics.jsonl"
+
+    def summary(self) -> dict[str, Any] | None:
+        """What ``summary.json`` says; None before the first execution ended."""
+        path = self.path / "summary.json"
+        return _read_json(path) if path.exists() else None
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Write ``summary.json`` at once and whole; what is not a finite number becomes null. Raises RunError."""
+        self._write("summary.json", dict(summary))
+
+    def trim_metrics(self, env_steps: int) -> int:
+        """Drop the records past ``env_steps``, which a resumed run will make again, and lines cut by a crash.
+
+        Gives how many lines went. Call it before anything writes to ``metrics``. Raises RunError.
+        """
+        dropped = 0
+        kept = []
+        try:
+            with self.metrics.open("rb") as lines:
+                for line in lines:
+                    keep = _steps_of(line) <= env_steps
+                    dropped += not keep
+                    if keep:
+                        kept.append(line)
+            if dropped:
+                write_atomic(self.metrics, kept)
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            raise _cannot("write", self.metrics, error) from error
+        return dropped
+
+    def close(self) -> None:
+        """Let go of the lock; more than once does no harm."""
+        if self.lock is not None:
+            with suppress(OSError):
+                os.close(self.lock)
+            object.__setattr__(self, "lock", None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _write(self, name: str, content: Mapping[str, Any]) -> None:
+        try:
+            _write_json(self.path / name, content)
+        except OSError as error:
+            raise _cannot("write", self.path / name, error) from error
+
+
+def open_run(
+    root: Path,
+    name: str,
+    config: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    *,
+    may_differ: frozenset[str] = frozenset(),
+) -> RunFolder:
+    """Make the folder of a new run, or open that of one to resume; holds its lock until closed.
+
+    ``config`` is compared field by field with that of the folder; ``may_differ`` names fields (dotted, ``algo.seed``;
+    a name covers all below it) whose new value is taken instead. The plan is not compared: the folder tells that of
+    the last execution. Raises RunError where the config differs, another process has the folder, or it cannot be
+    written.
+    """
+    path = _path_of(root, name)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = _lock(path)
+    except OSError as error:
+        raise _cannot("use", path, error) from error
+    try:
+        return _open_locked(path, to_json(config), plan, may_differ, lock)
+    except OSError as error:
+        os.close(lock)
+        raise _cannot("use", path, error) from error
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def read_run(root: Path, name: str) -> RunFolder:
+    """Open a run to read it, which locks nothing: while it trains, or in a folder that cannot be written.
+
+    ``name`` is a run under ``root``, or the path of a run's folder. Raises UnknownName, or RunError for a damaged
+    config.
+    """
+    path = next((p for p in (root / name, Path(name)) if (p / "config.json").is_file()), None)
+    if path is None:
+        known = [p.parent.name for p in root.glob("*/config.json")]
+        raise UnknownName("run", name, known, hint=f"Runs are looked for in {root}.")
+    return RunFolder(path, _read_json(path / "config.json"), resumed=True)
+
+
+def default_name(algorithm: str, environment: str, seed: int) -> str:
+    """A run's name when none is given, safe as a folder's: ``ppo-weft-CartPole-v1-s1``."""
+    parts = (re.sub(r"[^A-Za-z0-9._]+", "-", part).strip("-.") for part in (algorithm, environment))
+    stem = "-".join(part for part in parts if part)
+    if len(stem) > 96:  # file systems stop at 255 bytes; the checksum keeps long names apart
+        stem = f"{stem[:87]}-{zlib.crc32(f'{algorithm} {environment}'.encode()):08x}"
+    return f"{stem}-s{seed}"
+
+
+def _open_locked(
+    path: Path, config: dict[str, Any], plan: Mapping[str, Any], may_differ: frozenset[str], lock: int
+) -> RunFolder:
+    config_path = path / "config.json"
+    resumed = config_path.exists()
+    if resumed:
+        old = _read_json(config_path)
+        found = differences(old, config)
+        refused = [d for d in found if not d.is_one_of(may_differ)]
+        if refused:
+            raise RunError(
+                f"run {path} exists, with another config:\n  "
+                + "\n  ".join(map(str, refused))
+                + "\nResume it with the same values, or train under another name with --run."
+            )
+    elif foreign := sorted(p.name for p in path.iterdir() if not _is_ours(p)):
+        raise RunError(
+            f"{path} is not a run: it has no config.json, but {', '.join(foreign[:3])}. Nothing in it was touched; "
+            "choose another name with --run."
+        )
+    for folder in _FOLDERS:
+        (path / folder).mkdir(exist_ok=True)
+    if not resumed or found:
+        _write_json(config_path, config)
+    _write_json(path / "plan.json", plan)
+    return RunFolder(path, config, resumed, lock)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a run that was killed before it wrote its config may have left this."""
+    if path.name in _FOLDERS:
+        return not any(path.iterdir())
+    return path.name in (_LOCK, "plan.json") or (path.name.startswith(".") and path.name.endswith(TEMPORARY))
+
+
+def _path_of(root: Path, name: str) -> Path:
+    if not name or name.startswith(".") or "/" in name or "\\" in name or not name.isprintable():
+        raise RunError(
+            f"{name!r} cannot be a run's name: it becomes a folder in {root}: no slash, and no dot in front. "
+            f"For example: {default_name('', name, 0)}"
+        )
+    return root / name
+
+
+def _lock(path: Path) -> int:
+    descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.read(descriptor, 32).decode(errors="replace").strip()
+        os.close(descriptor)
+        raise RunError(
+            f"run {path} is in use by another process{f' ({owner})' if owner else ''}. Wait for it or stop it, "
+            "or train under another name with --run."
+        ) from None
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.truncate(descriptor, 0)
+    os.write(descriptor, str(os.getpid()).encode())
+    return descriptor
+
+
+def _steps_of(line: bytes) -> float:
+    """The env_steps of a record; infinite for a line that is not whole, so that it goes."""
+    try:
+        record = msgspec.json.decode(line, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return float("inf")
+    steps = record.get("env_steps", 0)
+    return float(steps) if line.endswith(b"\n") and isinstance(steps, int | float) else float("inf")
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    write_atomic(path, [msgspec.json.format(msgspec.json.encode(content), indent=2), b"\n"])
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RunError(
+            f"{path} cannot be read as JSON: {error}. Restore it, or train under another name with --run."
+        ) from None
+    except OSError as error:
+        raise _cannot("read", path, error) from error
+
+
+def _cannot(verb: str, path: Path, error: OSError) -> RunError:
+    return RunError(
+        f"cannot {verb} {path}: {error.strerror or error}. Make it writable and free some space, or choose another "
+        "folder for runs."
+    )

@@ -1,0 +1,43 @@
+"""What takes a run's records: the contract of sinks.
+
+A record is a flat dict of numbers and text. Names that mean the same everywhere: ``return_mean``,
+``episode_length_mean``, ``episodes``, ``env_steps``, ``learn_steps``, ``env_steps_per_second``, ``wall_seconds``,
+``lag``; by group ``return_mean/SEED``, ``loss/NAME``, ``time/STAGE`` (the stage's share of the time, 0 to 1) and
+``queue/STREAM`` (how full, 0 to 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, TypeAlias
+
+Record: TypeAlias = Mapping[str, float | int | str]
+
+
+class Sink(Protocol):
+    """Takes records. One thread calls it.
+
+    ``every`` is the least number of seconds between two writes: 0 to get each record, else the latest at that rhythm.
+    OSError from any method means that what it writes to is in trouble; the run goes on without.
+    """
+
+    every: float
+
+    def write(self, record: Record, env_steps: int) -> None:
+        """Take the record made at ``env_steps``."""
+
+    def close(self) -> None:
+        """Let go of files and threads; nothing is written after it. More than once does no harm."""
+
+
+class Screen(Sink, Protocol):
+    """A sink that a person watches; it writes to stderr, so that stdout stays free for ``--json``."""
+
+    def open(self) -> None:
+        """Take hold of the terminal, where there is one to hold."""
+
+    def note(self, text: str) -> None:
+        """Say something in passing."""
+
+    def warn(self, text: str) -> None:
+        """Say something that must be seen, also when the run is otherwise quiet."""

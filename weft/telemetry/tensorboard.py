@@ -1,0 +1,78 @@
+"""Records as TensorBoard scalars, in tensorboardX's event format.
+
+Only the format is taken from tensorboardX, not its ``SummaryWriter``. That one hands events to a thread over a
+bounded queue, and when the thread dies of a full disk the next ``add_scalar`` waits for ever; and it names files by
+the second and truncates them, so that a quick resume would erase its past.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import struct
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from weft.telemetry.append import AppendFile
+from weft.telemetry.sink import Record
+
+
+def is_available() -> bool:
+    """Whether tensorboardX is installed; does not import it."""
+    return find_spec("tensorboardX") is not None
+
+
+class TensorBoard:
+    """Writes the numbers of each record at ``env_steps``; text and NaN are left out.
+
+    Nothing is made, nor tensorboardX imported, before the first record. ``purge_step`` tells TensorBoard to forget
+    what an earlier execution wrote at that step and later: it will come again.
+    """
+
+    every = 0.05  # an event takes half a millisecond: at most a hundredth of the time
+
+    def __init__(self, folder: Path, purge_step: int | None = None) -> None:
+        # TensorBoard reads all files with "tfevents" in their name, in the order of the names.
+        name = f"events.out.tfevents.{time.time_ns():020d}.{socket.gethostname()}.{os.getpid()}"
+        self._file = AppendFile(folder / name)
+        self._purge_step = purge_step
+        self._started = False
+
+    def write(self, record: Record, env_steps: int) -> None:
+        """Write one event with all the record's numbers. Raises OSError."""
+        from tensorboardX.proto.summary_pb2 import Summary
+
+        if not self._started:
+            self._start()
+        values = [
+            Summary.Value(tag=name, simple_value=float(value))
+            for name, value in record.items()
+            if name != "env_steps" and not isinstance(value, str) and math.isfinite(value)
+        ]
+        self._file.append(_framed(step=env_steps, summary=Summary(value=values)))
+
+    def close(self) -> None:
+        """Close the event file."""
+        self._file.close()
+
+    def _start(self) -> None:
+        from tensorboardX.proto.event_pb2 import SessionLog
+
+        head = _framed(file_version="brain.Event:2")
+        if self._purge_step is not None:
+            head += _framed(step=self._purge_step, session_log=SessionLog(status=SessionLog.START))
+        self._file.append(head)
+        self._started = True
+
+
+def _framed(**fields: Any) -> bytes:
+    """An event in its record: length, the length's checksum, the event, the event's checksum."""
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.record_writer import masked_crc32c
+
+    event: bytes = Event(wall_time=time.time(), **fields).SerializeToString()
+    length = struct.pack("<Q", len(event))
+    return b"".join([length, struct.pack("<I", masked_crc32c(length)), event, struct.pack("<I", masked_crc32c(event))])
