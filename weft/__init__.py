@@ -1,1 +1,98 @@
-"""Weft."""
+"""Weft: an algorithm is written once, as pure functions; one line, the plan, says where its fragments run.
+
+    import weft
+    run = weft.train(weft.PPO(learning_rate=1e-3), "CartPole-v1", steps=200_000)
+    run.summary, run.params, run.policy(observation)
+
+Names are loaded when first used, so that ``import weft`` is quick and environment workers never load JAX.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from weft.algorithms.ppo import PPO
+    from weft.api import evaluate, load, show, train
+    from weft.core.errors import WeftError
+    from weft.core.replicas import mean_over_replicas
+    from weft.core.specs import Box, Discrete, EnvSpec, MultiBinary, MultiDiscrete, Spec
+    from weft.core.types import Acted, Timestep, TrainState, Unroll
+    from weft.envs.protocol import JaxEnv, Transition
+    from weft.graph.algorithm import Algorithm
+    from weft.graph.graph import Graph
+    from weft.nets.network import Network, NetworkOutput
+    from weft.plans.plan import Plan
+    from weft.runtimes.run import Run
+
+_HOME = {
+    "PPO": "weft.algorithms.ppo",
+    "train": "weft.api",
+    "evaluate": "weft.api",
+    "load": "weft.api",
+    "show": "weft.api",
+    "WeftError": "weft.core.errors",
+    "mean_over_replicas": "weft.core.replicas",
+    "Box": "weft.core.specs",
+    "Discrete": "weft.core.specs",
+    "EnvSpec": "weft.core.specs",
+    "MultiBinary": "weft.core.specs",
+    "MultiDiscrete": "weft.core.specs",
+    "Spec": "weft.core.specs",
+    "Acted": "weft.core.types",
+    "Timestep": "weft.core.types",
+    "TrainState": "weft.core.types",
+    "Unroll": "weft.core.types",
+    "JaxEnv": "weft.envs.protocol",
+    "Transition": "weft.envs.protocol",
+    "Algorithm": "weft.graph.algorithm",
+    "Graph": "weft.graph.graph",
+    "Network": "weft.nets.network",
+    "NetworkOutput": "weft.nets.network",
+    "Plan": "weft.plans.plan",
+    "Run": "weft.runtimes.run",
+}
+
+__all__ = [  # noqa: PLE0604
+    "PPO",
+    "Acted",
+    "Algorithm",
+    "Box",
+    "Discrete",
+    "EnvSpec",
+    "Graph",
+    "JaxEnv",
+    "MultiBinary",
+    "MultiDiscrete",
+    "Network",
+    "NetworkOutput",
+    "Plan",
+    "Run",
+    "Spec",
+    "Timestep",
+    "TrainState",
+    "Transition",
+    "Unroll",
+    "WeftError",
+    "evaluate",
+    "load",
+    "mean_over_replicas",
+    "show",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'weft' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,14 +23,23 @@ Policy = Callable[[Any, jax.Array], jax.Array]
 """(what it may see: state and timestep, key) -> action."""
 
 
-def episodes(env: JaxEnv, policy: Policy, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Play ``count`` whole episodes: (returns, lengths, which were terminated), each ``[count]``."""
+class Episodes(NamedTuple):
+    """Whole episodes: one row for each policy, ``[policies, count]``."""
 
-    def play(key: jax.Array) -> Any:
+    returns: np.ndarray
+    lengths: np.ndarray
+    terminated: np.ndarray
+
+
+def episodes(env: JaxEnv, policies: list[Policy], count: int) -> Episodes:
+    """Play ``count`` whole episodes with each of ``policies``, from the same starts, in one compiled program."""
+
+    def play(which: jax.Array, key: jax.Array) -> Any:
         def step(carry: Any, key: jax.Array) -> Any:
             state, timestep, live = carry
             act_key, env_key = jax.random.split(key)
-            state, timestep = advance(env, state, policy((state, timestep), act_key), env_key)
+            actions = jnp.stack([jnp.int32(policy((state, timestep), act_key)) for policy in policies])
+            state, timestep = advance(env, state, actions[which], env_key)
             ended = timestep.terminated | timestep.truncated
             return (state, timestep, live & ~ended), (timestep.reward, timestep.terminated, ended, live)
 
@@ -38,10 +47,11 @@ def episodes(env: JaxEnv, policy: Policy, count: int, seed: int = 0) -> tuple[np
         state, timestep = begin(env, keys[0])
         return jax.lax.scan(step, (state, timestep, jnp.array(True)), keys[1:])[1]
 
-    played = jax.jit(jax.vmap(play))(jax.random.split(jax.random.key(seed), count))
-    reward, terminated, ended, live = (np.asarray(leaf) for leaf in played)  # [count, T]
-    assert (live & ended).any(axis=1).all(), "an episode outlived max_episode_steps"
-    return (reward * live).sum(1), live.sum(1), (terminated & live).any(1)
+    run = jax.jit(jax.vmap(jax.vmap(play, (None, 0)), (0, None)))
+    played = run(jnp.arange(len(policies)), jax.random.split(jax.random.key(0), count))
+    reward, terminated, ended, live = (np.asarray(leaf) for leaf in played)  # [policies, count, T]
+    assert (live & ended).any(axis=2).all(), "an episode outlived max_episode_steps"
+    return Episodes((reward * live).sum(2), live.sum(2), (terminated & live).any(2))
 
 
 def randomly(actions: int) -> Policy:
@@ -66,22 +76,21 @@ def test_catch_plays_by_its_rules() -> None:
             assert float(transition.reward) == (0 if row < 9 else 1 if ball == paddle else -1)
 
 
-def test_catch_can_always_be_won_and_starts_evenly() -> None:
+def test_catch_can_always_be_won_and_random_play_gets_what_its_docstring_says() -> None:
     def follow(seen: Any, key: jax.Array) -> jax.Array:
         state, _ = seen
         return 1 + jnp.sign(state.column - state.paddle)
 
-    returns, lengths, _ = episodes(Catch(), follow, 500)
-    assert (returns == 1).all()
+    (won, random), lengths, _ = episodes(Catch(), [follow, randomly(3)], 4_000)
+    assert (won == 1).all()
     assert (lengths == 9).all()
+    assert abs(random.mean() + 0.6) < 0.06  # five deviations
+
+
+def test_catch_starts_evenly() -> None:
     drawn = jax.jit(jax.vmap(lambda key: Catch().reset(key)[0].column))
     columns = drawn(jax.random.split(jax.random.key(1), 10_000))
     assert np.abs(np.bincount(np.asarray(columns), minlength=5) - 2_000).max() < 200  # five deviations
-
-
-def test_random_catch_returns_what_its_docstring_says() -> None:
-    returns, _, _ = episodes(Catch(), randomly(3), 4_000)
-    assert abs(returns.mean() + 0.6) < 0.06
 
 
 @pytest.mark.parametrize("env", [Memory(), Memory(cues=4, length=3)], ids=["two-cues", "four-cues"])
@@ -113,18 +122,19 @@ def test_memory_hides_the_cue_after_the_first_step(env: Memory) -> None:
 
 @pytest.mark.parametrize("env", [Memory(), Memory(cues=4, length=3)], ids=["two-cues", "four-cues"])
 def test_memory_gives_one_to_those_who_remember_and_nothing_to_others(env: Memory) -> None:
-    returns, lengths, _ = episodes(env, lambda seen, key: seen[0].cue, 50)
-    np.testing.assert_array_equal(returns, 1)
-    assert (lengths == env.length + 2).all()
+    def remembers(seen: Any, key: jax.Array) -> jax.Array:
+        return seen[0].cue
 
-    # The best that can be done by sight alone: copy what is shown now, whatever it is.
+    # What sight alone can do: copy what is shown now, whatever it is.
     def copies(seen: Any, key: jax.Array) -> jax.Array:
         timestep: Timestep = seen[1]
         return jnp.argmax(timestep.observation[: env.cues])
 
-    for policy in (copies, randomly(env.cues)):
-        returns, _, _ = episodes(env, policy, 4_000)
-        assert abs(returns.mean()) < 0.08  # five deviations
+    (remembered, copied, random), lengths, _ = episodes(env, [remembers, copies, randomly(env.cues)], 4_000)
+    np.testing.assert_array_equal(remembered, 1)
+    assert (lengths == env.length + 2).all()
+    assert abs(copied.mean()) < 0.08  # five deviations
+    assert abs(random.mean()) < 0.08
 
 
 def test_memory_refuses_a_size_that_means_nothing() -> None:
@@ -168,10 +178,9 @@ def picture(basket: int, apple: int, stone: int, row: int) -> np.ndarray:
     return drawing.enlarge(field, 2)
 
 
-def test_orchard_is_won_by_looking() -> None:
-    """From the pixels alone: find the apple and the stone, go under the one and not the other."""
-
+def test_orchard_is_won_by_looking_and_gives_nothing_to_those_who_do_not() -> None:
     def look(seen: Any, key: jax.Array) -> jax.Array:
+        """From the pixels alone: find the apple and the stone, go under the one and not the other."""
         image = seen[1].observation[::2, ::2].astype(jnp.int32)  # [8, 8, 3]
 
         def column(colour: tuple[int, int, int]) -> jax.Array:
@@ -181,17 +190,19 @@ def test_orchard_is_won_by_looking() -> None:
         target = jnp.clip(jnp.where(stone < apple, apple, apple - 1), 0, 6)
         return 1 + jnp.sign(target - basket)
 
-    returns, lengths, terminated = episodes(Orchard(), look, 200)
-    assert (returns == 12).all()
-    assert (lengths == 96).all()
-    assert not terminated.any()
+    def left(seen: Any, key: jax.Array) -> jax.Array:
+        return jnp.int32(0)
+
+    returns, lengths, terminated = episodes(Orchard(), [look, left, randomly(3)], 2_000)
+    assert (returns[0] == 12).all()
+    assert (lengths[0] == 96).all()
+    assert not terminated[0].any()
+    assert np.abs(returns[1:].mean(1)).max() < 0.22  # five deviations
 
 
-def test_orchard_gives_nothing_to_those_who_do_not_look() -> None:
-    assert sorted(map(tuple, PAIRS[:, ::-1].tolist())) == sorted(map(tuple, PAIRS.tolist()))  # why: symmetric
-    for policy in (lambda seen, key: jnp.int32(0), randomly(3)):
-        returns, _, _ = episodes(Orchard(), policy, 2_000)
-        assert abs(returns.mean()) < 0.22  # five deviations
+def test_orchard_draws_every_pair_evenly_and_symmetrically() -> None:
+    """Why it gives nothing to those who do not look."""
+    assert sorted(map(tuple, PAIRS[:, ::-1].tolist())) == sorted(map(tuple, PAIRS.tolist()))
     drawn = jax.jit(jax.vmap(lambda key: jnp.stack(Orchard().reset(key)[0][1:3])))
     pairs = drawn(jax.random.split(jax.random.key(2), 21_000))
     _, counts = np.unique(np.asarray(pairs), axis=0, return_counts=True)

@@ -40,6 +40,7 @@ class Counters(VectorEnv):
         else:
             assert self.mode is OFF
             self.begin(mask)
+            return np.where(mask[:, None], self.count, np.nan), self.info()  # other rows have no meaning
         return self.count, self.info()  # not a copy: it changes at the next call
 
     def begin(self, rows):
@@ -132,6 +133,24 @@ def test_next_step_gives_a_record_that_is_not_valid_and_a_first_observation_afte
         ([[1, 2], [1, 1]], [12, 11], [True, False], [False, False], [[1, 2], None]),
     ]
     assert valid == [[True, True], [True, True], [False, True], [True, False], [True, True]]
+
+
+class Sticky(Counters):
+    """Repeats the flags of an end in the step that only resets."""
+
+    def step(self, action):
+        before = self.ended.copy()
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward, terminated | before, truncated, info
+
+
+def test_flags_and_rewards_of_a_reset_only_step_are_not_believed():
+    spec = probe_native("sticky", lambda: Sticky(NEXT))
+    vector, out = NativeVector(spec, Sticky(NEXT), seed=0), timestep_buffers(spec, (2,))
+    vector.reset(out)
+    flags = [(step[2][0], step[3][0], bool(out.valid[0])) for _ in range(5) for step in story(vector, out, 1)]
+    ordinary, ended, reset_only = (False, False, True), (True, False, True), (False, True, False)
+    assert flags == [ordinary, ended, reset_only, ordinary, ended]
 
 
 @pytest.mark.parametrize("mode", [SAME, NEXT, OFF])

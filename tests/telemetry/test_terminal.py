@@ -71,7 +71,7 @@ def test_the_table_tells_what_matters() -> None:
 
 
 def test_each_seed_has_its_return() -> None:
-    screen, out = screen_of()
+    screen, out = screen_of(width=160)
     screen.open()
     screen.write({**RECORD, **{f"return_mean/{k}": 10.5 + k for k in range(20)}}, 10)
     assert "by seed  10.50  11.50" in last_frame(out)

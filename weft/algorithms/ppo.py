@@ -191,7 +191,9 @@ class PPO(Algorithm):
             new = statistics.update(params.observations, batch.observation, batch.valid, mean_over_replicas)
             params = params._replace(observations=new)
         if params.returns is not None:
-            returns = statistics.update(params.returns, batch.extras["discounted_return"], batch.valid, mean_over_replicas)
+            returns = statistics.update(
+                params.returns, batch.extras["discounted_return"], batch.valid, mean_over_replicas
+            )
             params = params._replace(returns=returns)
             reward = statistics.normalise(returns, reward, clip=None, centre=False)
         value = batch.extras["value"]

@@ -82,7 +82,9 @@ class EnvironmentRaised(EnvironmentFault):
 
     def __init__(self, name: str, index: int, step: int, doing: str, error: BaseException) -> None:
         self.index, self.step = index, step
-        super().__init__(f"environment {name!r}: number {index} raised {type(error).__name__} in {doing} at its step {step}: {error}")
+        super().__init__(
+            f"environment {name!r}: number {index} raised {type(error).__name__} in {doing} at its step {step}: {error}"
+        )
 
 
 class LearningDiverged(WeftError):

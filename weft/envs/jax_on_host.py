@@ -65,7 +65,9 @@ class JaxOnHost:
         """The first environment as an image."""
         draw = getattr(self.env, "render", None)
         if draw is None:
-            raise ConfigError(f"environment {self.spec.name!r} has no render(state), so that no video can be made of it")
+            raise ConfigError(
+                f"environment {self.spec.name!r} has no render(state), so that no video can be made of it"
+            )
         frame: np.ndarray[Any, Any] = draw(jax.tree.map(lambda x: np.asarray(x[0]), self._state))
         return frame
 

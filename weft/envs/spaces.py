@@ -64,7 +64,7 @@ def batch_converter(space: gym.Space[Any], spec: EnvSpec) -> BatchConverter:
 
 
 def scalar_converter(space: gym.spaces.Discrete) -> Callable[[NDArray], list[int]]:
-    """How to turn a batch of policies' choices ([B]) into B Python integers: what a Discrete environment costs least."""
+    """How to turn a batch of policies' choices ([B]) into B Python integers, which environments like best."""
     start = int(space.start)
     return (lambda action: (action + start).tolist()) if start else (lambda action: action.tolist())
 

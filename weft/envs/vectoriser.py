@@ -64,6 +64,8 @@ class Vectoriser:
         self._steppers = [env.step for env in self._envs]
         self._cores = [env.unwrapped for env in self._envs]
         self._writer = ObservationWriter(self._envs[0].observation_space)
+        plain = self._writer.plain
+        self._plain = (plain.dtype, plain.given) if plain else (None, ())
         buffers = tree_leaves(allocate(spec.observation, (num_envs,)))
         self._scan = FiniteScan(buffers, self._writer.leaves)
         self._scan_row = FiniteScan([buffer[:1] for buffer in buffers], self._writer.leaves)
@@ -103,11 +105,13 @@ class Vectoriser:
                 f"environment {self._spec.name!r}: actions have shape {list(action.shape)}, "
                 f"expected {list(self._action_shape)}"
             )
+        actions: list[Any]
+        logged: list[Any] | NDArray
         if self._to_scalars is not None:
             actions = logged = self._to_scalars(action)
         else:
             logged = self._convert(action)
-            actions = list(logged.copy())  # an environment may write into what it is given
+            actions = list(np.copy(logged))  # an environment may write into what it is given
         self._log.actions.append(logged)
         self._log.trim()
         if self._ended:
@@ -115,8 +119,7 @@ class Vectoriser:
 
         # Local names, and a dtype of None where no array can be assigned as it comes: each check costs nanoseconds.
         targets, mask = leaves_of(out.observation), out.action_mask
-        plain = self._writer.plain
-        dtype, shape, target = (plain.dtype, plain.given, targets[0]) if plain else (None, (), targets[0])
+        (dtype, shape), target = self._plain, targets[0]
         latest, rewards, write_row, ndarray = self._latest, self._rewards, self._writer.write_row, np.ndarray
         self._clear_flags(out)
         row = 0

@@ -46,7 +46,9 @@ class Graph:
     def on_stream(self, name: str) -> tuple[Fragment, ...]:
         """The fragments that sit on a stream, in order: those that both take and give it."""
         return tuple(
-            f for f in self.fragments if any(p.name == name for p in f.inputs) and any(p.name == name for p in f.outputs)
+            f
+            for f in self.fragments
+            if any(p.name == name for p in f.inputs) and any(p.name == name for p in f.outputs)
         )
 
     def insert(self, name: str, step: object, init: object = None, *, on: str = "unroll") -> Graph:
@@ -73,13 +75,17 @@ class Graph:
         where = f"stream {stream.name!r} from {stream.source!r} to {stream.target!r}"
         for end, name in (("source", stream.source), ("target", stream.target)):
             if name not in self.names:
-                raise GraphError(f"{where}: its {end} is not a fragment of this graph (fragments: {', '.join(self.names)})")
+                raise GraphError(
+                    f"{where}: its {end} is not a fragment of this graph (fragments: {', '.join(self.names)})"
+                )
         source, target = self.fragment(stream.source), self.fragment(stream.target)
         for fragment, ports, side in ((source, source.outputs, "output"), (target, target.inputs, "input")):
             port = next((p for p in ports if p.name == stream.name), None)
             if port is None:
                 known = ", ".join(p.name for p in ports) or "none"
-                raise GraphError(f"{where}: fragment {fragment.name!r} has no {side} port of that name ({side} ports: {known})")
+                raise GraphError(
+                    f"{where}: fragment {fragment.name!r} has no {side} port of that name ({side} ports: {known})"
+                )
             difference = schema_difference(stream.schema, port.schema)
             if difference:
                 raise GraphError(f"{where}: the {side} port of {fragment.name!r} disagrees: {difference}")

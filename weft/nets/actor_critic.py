@@ -92,7 +92,9 @@ def actor_critic(
         module = ActorCritic(space, num_params, hidden, activation, log_std)
         return Network(
             init=lambda key: module.init(key, example)["params"],
-            apply=lambda params, carry, observation: module.apply({"params": params}, observation)._replace(carry=carry),  # type: ignore[union-attr]
+            apply=lambda params, carry, observation: module.apply({"params": params}, observation)._replace(
+                carry=carry
+            ),  # type: ignore[union-attr]
         )
     if recurrent not in CELLS:
         raise UnknownName("recurrent cell", recurrent, CELLS)

@@ -232,7 +232,8 @@ def _compile(algorithm: Algorithm, graph: Graph, layout: Layout) -> _Programs:
     from weft.graph.loops import as_schema, policy_view, timestep_schema
 
     one = jax.tree.map(
-        lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype), policy_view(timestep_schema(algorithm.spec.environment, 1))
+        lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype),
+        policy_view(timestep_schema(algorithm.spec.environment, 1)),
     )
     act = hoist(algorithm.act, params, as_schema(start), one)
 
@@ -252,9 +253,7 @@ def _compile(algorithm: Algorithm, graph: Graph, layout: Layout) -> _Programs:
         noise=layout.wrap(noise, (split, plain), Lies.SPLIT_TIME),
         act=layout.wrap(act_batch, (shared, split, split, split), split),
         bootstrap=layout.wrap(bootstrap, (shared, split, split), split),
-        learn=layout.wrap(
-            stages.learn, (shared, shared, UNROLL_LIES), (shared, shared, shared, shared), donate=(0, 1)
-        ),
+        learn=layout.wrap(stages.learn, (shared, shared, UNROLL_LIES), (shared, shared, shared, shared), donate=(0, 1)),
     )
 
 

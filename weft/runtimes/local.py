@@ -1,9 +1,9 @@
 """The local runtime: carries out a run in this process, from its folder's first file to its summary.
 
-    prepare    open the environment, fill the defaults, resolve the plan            (config.py)
-    resume     from the newest whole checkpoint, if the folder has one
-    loop       dispatch some learn calls; meanwhile read, log and show those before
-    save       every half minute, when asked to stop, and at the end
+prepare    open the environment, fill the defaults, resolve the plan            (config.py)
+resume     from the newest whole checkpoint, if the folder has one
+loop       dispatch some learn calls; meanwhile read, log and show those before
+save       every half minute, when asked to stop, and at the end
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ class _Execution:
         lost = engine.resume(tree, document["engine"])
         if lost:
             which = "all environments" if len(lost) == self.prepared.envs * self.lanes else ", ".join(lost)
-            self.warnings.append(f"resumed, but not exactly: {which} begin a fresh episode (their state cannot be saved)")
+            self.warnings.append(
+                f"resumed, but not exactly: {which} begin a fresh episode (their state cannot be saved)"
+            )
         self.counters = Counters.from_document(document["counters"], self.counters.steps_per_learn)
         self.folder.trim_metrics(self.counters.env_steps)
         return self.counters.env_steps

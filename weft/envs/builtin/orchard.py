@@ -42,8 +42,8 @@ class Orchard:
     """Move a basket left (0), not (1) or right (2): catch the apples, dodge the stones.
 
     An apple and a stone fall together, one row a step, from the top to the bottom row of an 8 by 8 field; the step
-    after they land, the next two appear. When they land, an apple in the basket (two cells wide) gives reward 1, a stone
-    in it gives -1 and the episode is terminated. Other rewards are 0. Truncated after ``rounds`` rounds of 8 steps.
+    after they land, the next two appear. When they land, an apple in the basket (two cells wide) gives reward 1; a
+    stone in it gives -1 and terminates the episode. Other rewards are 0. Truncated after ``rounds`` rounds of 8 steps.
 
     Best return: exactly ``rounds`` (12), from every start: each apple can be reached in time, and without its stone. A
     policy that does not look gets 0 on average, random play included, and so does one that cannot tell apples from

@@ -1,0 +1,33 @@
+# The two commands: `make train` and `make test` set everything up on a fresh machine, then do their job.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: train test lint types bench clean help
+
+help: ## what there is
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
+
+$(BIN)/weft: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $(BIN)/weft
+
+$(VENV)/.dev: $(BIN)/weft pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+train: $(BIN)/weft ## train PPO on Gymnasium's CartPole-v1 and say where the run is
+	$(BIN)/weft train ppo CartPole-v1 --seed 1
+
+test: $(VENV)/.dev ## lint, types and the whole test suite
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+
+bench: $(VENV)/.dev ## every benchmark that runs here, as one table
+	$(BIN)/python -m benchmarks
+
+clean: ## remove what the two commands made, runs excepted
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

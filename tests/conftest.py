@@ -1,0 +1,28 @@
+"""What every test gets: compiled programs kept between runs, and a check that nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# Four CPU devices in one process, so that replicas can be tested; before JAX starts.
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".jax_cache"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """Fail where a test leaves children or threads behind."""
+    before = set(threading.enumerate())
+    yield
+    left = [t for t in threading.enumerate() if t not in before and t.is_alive() and not t.daemon]
+    assert not left, f"threads left behind: {left}"
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    if children.exists():
+        assert not children.read_text().split(), "child processes left behind"

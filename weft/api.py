@@ -1,0 +1,114 @@
+"""The Python API: what ``import weft`` offers as functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from weft.core.errors import ConfigError, RunError
+from weft.envs.protocol import EnvLike
+from weft.graph.algorithm import Algorithm
+from weft.plans.plan import Plan
+from weft.runtimes.config import Prepared, RunConfig, Settings, prepare
+from weft.runtimes.evaluate import Evaluation
+from weft.runtimes.run import Run
+
+
+def train(
+    algorithm: Algorithm | str,
+    environment: EnvLike,
+    *,
+    plan: str | Plan = "inline",
+    steps: int | None = None,
+    seed: int = 0,
+    seeds: int = 0,
+    envs: int | None = None,
+    run: str | None = None,
+    root: str | Path = "runs",
+    vector: str = "auto",
+    env_options: Mapping[str, Any] | None = None,
+    on: str = "local",
+    quiet: bool = False,
+    tensorboard: bool = True,
+    wandb: str | None = None,
+    checkpoint_seconds: float = 30.0,
+    **fields: Any,
+) -> Run:
+    """Train, or go on with a run that exists; blocks until it ends.
+
+    ``algorithm`` is an object, used as it is, or a name (``"ppo"``), which takes the settings tuned for the environment; ``fields``
+    change its hyper-parameters. ``environment`` is a name, a JAX environment, or a function that makes a Gymnasium one.
+    ``steps`` are environment steps for each seed; ``seeds`` trains that many side by side, from ``seed`` on.
+    """
+    from weft.runtimes.local import train as train_locally
+
+    _check_runtime(on)
+    config = RunConfig(algorithm, environment, fields, plan, steps, seed, seeds, envs, vector, dict(env_options or {}))
+    settings = Settings(Path(root), run, quiet, tensorboard, wandb, checkpoint_seconds)
+    return train_locally(config, settings)
+
+
+def load(run: str | Path, *, root: str | Path = "runs") -> Run:
+    """A run from its folder: its newest whole checkpoint. Built-in and importable environments and algorithms only."""
+    return open_run_folder(run, root)[0]
+
+
+def evaluate(
+    run: Run | str | Path, *, episodes: int = 20, root: str | Path = "runs", greedy: bool = True
+) -> Evaluation:
+    """Play whole episodes with a run's policy: mean, deviation, and each return."""
+    from weft.runtimes.evaluate import evaluate_policy
+
+    folder = run.folder if isinstance(run, Run) else run
+    opened, prepared = open_run_folder(folder, root)
+    return evaluate_policy(opened.policy_for(greedy=greedy), prepared.source, episodes=episodes, seed=prepared.seed)
+
+
+def show(
+    algorithm: Algorithm | str, environment: EnvLike, *, plan: str | Plan = "inline", mermaid: bool = False
+) -> str:
+    """A drawing of what a plan makes of an algorithm: groups, fragments, streams with their shapes and sizes."""
+    from weft.plans import draw_mermaid, draw_text
+
+    prepared = prepare(RunConfig(algorithm, environment, plan=plan), must_run=False)
+    return (draw_mermaid if mermaid else draw_text)(prepared.graph, prepared.plan)
+
+
+def open_run_folder(run: str | Path, root: str | Path) -> tuple[Run, Prepared]:
+    """A run as its folder describes it, with the params of its newest whole checkpoint."""
+    import jax
+
+    from weft.runtimes.local import make_engine
+    from weft.services import checkpoints
+    from weft.services.run_folder import read_run
+
+    folder = read_run(Path(root), str(run))
+    config = dict(folder.config)
+    prepared = prepare(
+        RunConfig(
+            algorithm=config["algorithm"],
+            environment=config["environment"],
+            fields={k: tuple(v) if isinstance(v, list) else v for k, v in config["algo"].items()},
+            plan=config["plan"],
+            steps=config["steps"],
+            seed=config["seed"],
+            seeds=config["seeds"],
+            envs=config["envs"],
+            vector=config["vector"],
+            env_options=config["env_options"],
+        )
+    )
+    warnings: list[str] = []
+    restored = checkpoints.load_latest(folder.checkpoints, make_engine(prepared).template(), warnings.append)
+    if restored is None:
+        raise RunError(f"run {folder.name!r} has no checkpoint in {folder.checkpoints}; train it first")
+    params = jax.device_get(restored[0].train.params)
+    return Run(folder.path, prepared.algorithm, params, folder.summary() or {}, prepared.seeds), prepared
+
+
+def _check_runtime(on: str) -> None:
+    if on == "ray":
+        raise ConfigError("on='ray': the Ray runtime is not in this version yet; use on='local'")
+    if on != "local":
+        raise ConfigError(f"unknown runtime {on!r} for on=; known: local")
