@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,10 @@ def train(
 ) -> Run:
     """Train, or go on with a run that exists; blocks until it ends.
 
-    ``algorithm`` is an object, used as it is, or a name (``"ppo"``), which takes the settings tuned for the environment; ``fields``
-    change its hyper-parameters. ``environment`` is a name, a JAX environment, or a function that makes a Gymnasium one.
-    ``steps`` are environment steps for each seed; ``seeds`` trains that many side by side, from ``seed`` on.
+    ``algorithm`` is an object, used as it is, or a name (``"ppo"``), which takes the settings tuned for the
+    environment; ``fields`` change its hyper-parameters. ``environment`` is a name, a JAX environment, or a function
+    that makes a Gymnasium one. ``steps`` are environment steps for each seed; ``seeds`` trains that many side by side,
+    from ``seed`` on.
     """
     from weft.runtimes.local import train as train_locally
 
@@ -60,9 +62,10 @@ def evaluate(
     """Play whole episodes with a run's policy: mean, deviation, and each return."""
     from weft.runtimes.evaluate import evaluate_policy
 
-    folder = run.folder if isinstance(run, Run) else run
-    opened, prepared = open_run_folder(folder, root)
-    return evaluate_policy(opened.policy_for(greedy=greedy), prepared.source, episodes=episodes, seed=prepared.seed)
+    opened = run if isinstance(run, Run) else load(run, root=root)
+    assert opened.source is not None
+    policy = opened.policy_for(greedy=greedy)
+    return evaluate_policy(policy, opened.source, episodes=episodes, seed=opened.summary["seed"])
 
 
 def show(
@@ -75,8 +78,13 @@ def show(
     return (draw_mermaid if mermaid else draw_text)(prepared.graph, prepared.plan)
 
 
-def open_run_folder(run: str | Path, root: str | Path) -> tuple[Run, Prepared]:
-    """A run as its folder describes it, with the params of its newest whole checkpoint."""
+def open_run_folder(
+    run: str | Path, root: str | Path, warn: Callable[[str], None] = warnings.warn
+) -> tuple[Run, Prepared]:
+    """A run as its folder describes it, with the params of its newest whole checkpoint, on whatever devices there are.
+
+    ``warn`` is told of checkpoints that are damaged and were passed over.
+    """
     import jax
 
     from weft.runtimes.local import make_engine
@@ -89,8 +97,8 @@ def open_run_folder(run: str | Path, root: str | Path) -> tuple[Run, Prepared]:
         RunConfig(
             algorithm=config["algorithm"],
             environment=config["environment"],
-            fields={k: tuple(v) if isinstance(v, list) else v for k, v in config["algo"].items()},
-            plan=config["plan"],
+            fields={name: _from_json(value) for name, value in config["algo"].items()},
+            plan="inline",  # the state does not depend on the plan, and the machine may be another
             steps=config["steps"],
             seed=config["seed"],
             seeds=config["seeds"],
@@ -99,12 +107,19 @@ def open_run_folder(run: str | Path, root: str | Path) -> tuple[Run, Prepared]:
             env_options=config["env_options"],
         )
     )
-    warnings: list[str] = []
-    restored = checkpoints.load_latest(folder.checkpoints, make_engine(prepared).template(), warnings.append)
+    restored = checkpoints.load_latest(folder.checkpoints, make_engine(prepared).template(), warn)
     if restored is None:
         raise RunError(f"run {folder.name!r} has no checkpoint in {folder.checkpoints}; train it first")
     params = jax.device_get(restored[0].train.params)
-    return Run(folder.path, prepared.algorithm, params, folder.summary() or {}, prepared.seeds), prepared
+    summary = folder.summary() or {"seed": prepared.seed}
+    return Run(folder.path, prepared.algorithm, params, summary, prepared.seeds, prepared.source), prepared
+
+
+def _from_json(value: Any) -> Any:
+    """A field's value as config.json has it, to what the algorithm takes: tuples are lists there, infinity is text."""
+    if isinstance(value, list):
+        return tuple(_from_json(v) for v in value)
+    return float(value) if value in ("inf", "-inf") else value
 
 
 def _check_runtime(on: str) -> None:

@@ -16,14 +16,17 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from weft.core.errors import ConfigError
+from weft.core.errors import ConfigError, UnknownName
 from weft.core.replicas import mean_over_replicas
-from weft.core.specs import Box
+from weft.core.specs import Box, describe
 from weft.core.types import Acted, Array, Metrics, Timestep, TrainState, Tree, Unroll
 from weft.graph.algorithm import Algorithm
-from weft.nets import Network, NetworkOutput, actor_critic, apply_sequence, as_network, reset_carry
+from weft.nets import ACTIVATIONS, Network, NetworkOutput, actor_critic, apply_sequence, as_network, reset_carry
 from weft.ops import distributions, losses, masked, statistics
 from weft.ops.gae import gae
+
+
+METRICS = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl")
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,10 @@ class PPO(Algorithm):
                 raise ConfigError(f"PPO.{name} must be between 0 and 1, got {getattr(self, name)}")
         if self.learning_rate <= 0:
             raise ConfigError(f"PPO.learning_rate must be above 0, got {self.learning_rate}")
+        if self.activation not in ACTIVATIONS:
+            raise UnknownName("activation", self.activation, ACTIVATIONS)
+        if self.network is not None:
+            self._check_network()
         what, size = "environments", self.spec.envs
         if not self.net.recurrent:
             what, size = "steps (unroll × environments)", self.spec.envs * self.unroll
@@ -102,6 +109,19 @@ class PPO(Algorithm):
             raise ConfigError(
                 f"PPO cuts a batch of {size} {what} into {self.minibatches} minibatches, which leaves a remainder. "
                 f"Choose minibatches that divide {size}, or other sizes for unroll and envs."
+            )
+
+    def _check_network(self) -> None:
+        """A network of the user's must give what the action's distribution needs, for one observation."""
+        net, space = self.net, self.spec.environment.observation
+        observation = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype), space)
+        params = jax.eval_shape(net.init, jax.eval_shape(lambda: jax.random.key(0)))
+        output = jax.eval_shape(net.apply, params, net.carry, observation)
+        got, want = (output.logits.shape, output.value.shape), ((self.actions.num_params,), ())
+        if got != want:
+            raise ConfigError(
+                f"PPO.network gives logits of shape {list(got[0])} and a value of shape {list(got[1])} for one "
+                f"observation; expected {list(want[0])}, for actions {describe(self.spec.environment.action)}, and []."
             )
 
     def init(self, key: jax.Array) -> TrainState:
@@ -162,24 +182,24 @@ class PPO(Algorithm):
         optimizer = self.optimizer
         entropy_cost = linear(self.entropy_cost, self.entropy_cost_end, self.spec.learn_steps)(state.step)
 
-        def update(carry: Update, minibatch: Samples) -> tuple[Update, Metrics]:
+        def update(carry: Update, minibatch: Samples) -> tuple[Update, jax.Array]:
             gradients, metrics = jax.grad(self.loss, has_aux=True)(carry.network, minibatch, entropy_cost)
             gradients, metrics = mean_over_replicas((gradients, metrics))
             changes, optimizer_state = optimizer.update(gradients, carry.optimizer, carry.network)
             new = Update(optax.apply_updates(carry.network, changes), optimizer_state, carry.moved)
             if self.target_kl is not None:  # once moved too far, the rest of the batch changes nothing
-                new = jax.tree.map(lambda old, now: jnp.where(carry.moved, old, now), carry, new)
-                new = new._replace(moved=carry.moved | (metrics["approx_kl"] > self.target_kl))
-            return new, metrics
+                moved = carry.moved | (metrics["approx_kl"] > self.target_kl)
+                new = jax.tree.map(lambda old, now: jnp.where(moved, old, now), carry, new)._replace(moved=moved)
+            return new, jnp.stack([metrics[name] for name in METRICS])  # one array: one write in each update
 
-        def epoch(carry: Update, key: jax.Array) -> tuple[Update, Metrics]:
+        def epoch(carry: Update, key: jax.Array) -> tuple[Update, jax.Array]:
             return jax.lax.scan(update, carry, shuffle(samples, key, self.minibatches))
 
         start = Update(params.network, state.optimizer, jnp.zeros((), jnp.bool_))
         keys = jax.random.split(jax.random.fold_in(state.key, state.step), self.epochs)
         end, metrics = jax.lax.scan(epoch, start, keys)
         new = TrainState(params._replace(network=end.network), end.optimizer, state.step + 1, state.key)
-        return new, {name: value.mean() for name, value in metrics.items()}
+        return new, dict(zip(METRICS, metrics.mean((0, 1)), strict=True))
 
     def _prepare(self, params: Params, batch: Unroll) -> tuple[Params, Samples]:
         """Params with their statistics brought up to date, and the samples that every epoch goes over.
@@ -200,7 +220,8 @@ class PPO(Algorithm):
         ends = (batch.terminated, batch.truncated)
         advantage, target = gae(reward, value, batch.bootstrap, *ends, self.discount, self.trace_decay, batch.valid)
         log_prob = batch.extras["log_prob"]
-        block = Block(observation, batch.action, log_prob, value, advantage, target, batch.action_mask, batch.valid)
+        old_value = None if self.value_clip is None else value
+        block = Block(observation, batch.action, log_prob, old_value, advantage, target, batch.action_mask, batch.valid)
         if self.net.recurrent:  # whole sequences, environment first
             by_environment = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), (block, batch.first))
             return params, Samples(*by_environment, batch.carry.network)
@@ -257,7 +278,7 @@ class Block(NamedTuple):
     observation: Tree
     action: Tree
     log_prob: Array
-    value: Array
+    value: Array | None  # where values are clipped
     advantage: Array
     target: Array
     action_mask: Array | None

@@ -2,52 +2,93 @@
 
 from __future__ import annotations
 
-import json
+import os
 import sys
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import tyro
+import msgspec
+
+from weft.cli.flags import Flags, parse
+from weft.cli.reserved import stdout_reserved
+
+if TYPE_CHECKING:
+    from weft.runtimes.evaluate import Evaluation
+
+ABOUT = "Play whole episodes with a trained run's policy; nothing is learned, and the run stays as it is."
 
 
 @dataclass(frozen=True)
 class EvalFlags:
-    """Play whole episodes with a trained run's policy."""
+    """How to play, and what to show."""
 
-    run: tyro.conf.Positional[str]  # the run's name, or its folder
-    episodes: int = 20
+    run: str = field(metadata={"name": "RUN"})  # the run's name, or its folder
+    episodes: int = 20  # how many to play
     sample: bool = False  # draw actions from the policy instead of taking the likeliest
-    video: bool = False  # record one episode into the run's videos/ (mp4 where an encoder is installed, else gif)
-    root: Path = Path("runs")
-    json: bool = False  # the result as one line of JSON on stdout
+    seed: int | None = None  # of the episodes; unless set: follows from the run's, and never one trained on
+    video: bool = False  # record one more episode into the run's videos/ (mp4 where there is an encoder, else gif)
+    root: Path = Path("runs")  # the folder that runs are kept in
+    json: bool = False  # the result as one line of JSON on stdout, and nothing else there
 
 
 def main(command: str, arguments: list[str]) -> int:
     """Parse, play, print."""
-    flags = tyro.cli(EvalFlags, args=arguments, prog="weft eval")
+    (given,) = parse("weft eval", ABOUT, arguments, Flags(EvalFlags))
+    flags = EvalFlags(**given)
+    _hush_pygame()
+    with stdout_reserved() if flags.json else nullcontext():
+        folder, results, video = _evaluate(flags)
+    if flags.json:
+        print(msgspec.json.encode(_as_json(results, video)).decode())
+        return 0
+    for seed, result in results.items():
+        which = str(folder) if len(results) == 1 else f"{folder}, seed {seed}"
+        print(
+            f"{which}: return {result.return_mean:.2f} ± {result.return_std:.2f} over {result.episodes} episodes "
+            f"(from {result.return_min:.1f} to {result.return_max:.1f}; mean length {result.length_mean:.1f})"
+        )
+    if video:
+        print(f"video: {video}")
+    return 0
 
+
+def _evaluate(flags: EvalFlags) -> tuple[Path, dict[int, Evaluation], Path | None]:
+    """The run's folder, the results of each of its seeds, and where the video is."""
     from weft.runtimes.jax_setup import set_up
 
     set_up(host_environment=True)
     from weft.api import open_run_folder
     from weft.runtimes.evaluate import evaluate_policy, record_episode
-    from weft.runtimes.video import best_suffix, write_video
+    from weft.runtimes.video import video_suffix, write_video
 
-    run, prepared = open_run_folder(flags.run, flags.root)
-    policy = run.policy_for(greedy=not flags.sample)
-    result = evaluate_policy(policy, prepared.source, episodes=flags.episodes, seed=prepared.seed)
+    suffix = video_suffix() if flags.video else ""  # before the episodes are played, not after
+    run, prepared = open_run_folder(flags.run, flags.root, warn=_warn)
+    seed = prepared.seed if flags.seed is None else flags.seed
+    results = {}
+    for k in range(max(prepared.seeds, 1)):
+        policy = run.policy_for(k, greedy=not flags.sample)
+        results[prepared.seed + k] = evaluate_policy(policy, prepared.source, episodes=flags.episodes, seed=seed)
     video = None
     if flags.video:
-        frames = record_episode(policy, prepared.source, seed=prepared.seed)
+        frames = record_episode(run.policy_for(greedy=not flags.sample), prepared.source, seed=seed)
         steps = run.summary.get("env_steps", 0)
-        video = write_video(frames, run.folder / "videos" / f"{steps}{best_suffix()}")
-    if flags.json:
-        print(json.dumps({**result._asdict(), "video": str(video) if video else None}))
-        return 0
-    print(
-        f"{run.folder}: return {result.return_mean:.2f} ± {result.return_std:.2f} over {result.episodes} episodes "
-        f"(from {result.return_min:.1f} to {result.return_max:.1f}; mean length {result.length_mean:.1f})"
-    )
-    if video:
-        print(f"video: {video}", file=sys.stderr)
-    return 0
+        video = write_video(frames, run.folder / "videos" / f"{steps}{suffix}")
+    return run.folder, results, video
+
+
+def _hush_pygame() -> None:
+    """It greets on stdout, and looks for a display that drawing into arrays does not need."""
+    for name, value in {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_VIDEODRIVER": "dummy"}.items():
+        os.environ.setdefault(name, value)
+
+
+def _as_json(results: dict[int, Evaluation], video: Path | None) -> dict[str, Any]:
+    each = [{"seed": seed, **result._asdict()} for seed, result in results.items()]
+    row = {**each[0], "video": None if video is None else str(video)}
+    return row if len(each) == 1 else {**row, "seeds": each}
+
+
+def _warn(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr)

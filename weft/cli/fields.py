@@ -1,36 +1,51 @@
-"""``--algo.FIELD VALUE`` and ``--env.OPTION VALUE``: from an algorithm's fields to flags, and from flags to values."""
+"""``--algo.FIELD VALUE`` and ``--env.OPTION VALUE``: an algorithm's fields as flags, and an environment's options."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import typing
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from weft.core.errors import ConfigError
+from weft.algorithms.registry import load_algorithm
+from weft.cli.flags import HELP, Flags, parse, positional_words
+from weft.core.errors import ConfigError, WeftError
 from weft.graph.algorithm import Algorithm
 
+if TYPE_CHECKING:
+    from weft.algorithms.tuned import Tuned
 
-def flag_fields(algorithm: type[Algorithm]) -> type:
-    """A dataclass of the algorithm's fields that a command line can say: numbers, text, and tuples of them."""
-    hints = typing.get_type_hints(algorithm)
-    rows: list[tuple[str, Any, Any]] = [
-        (f.name, hints[f.name], dataclasses.field(default=f.default))
-        for f in dataclasses.fields(algorithm)
-        if hints[f.name] is not Any and f.default is not dataclasses.MISSING
-    ]
-    made = dataclasses.make_dataclass("AlgorithmFields", rows, frozen=True)
-    made.__doc__ = f"Fields of {algorithm.__name__}; unless set, as tuned for the environment, or as shown here."
-    return made
+AFTER = "--env.OPTION VALUE hands an option to the environment: --env.gravity 3.7"
 
 
-def mentioned(arguments: list[str], prefix: str) -> set[str]:
-    """The fields that a command line names, by their Python names: ``--algo.learning-rate 1`` gives learning_rate."""
-    names = (a[len(prefix) :].partition("=")[0] for a in arguments if a.startswith(prefix))
-    return {name.replace("-", "_") for name in names}
+def parse_with_algorithm(
+    command: str, about: str, arguments: Sequence[str], *groups: Flags
+) -> tuple[list[dict[str, Any]], dict[str, Any], dict[str, Any]]:
+    """What a command line gives each group, the algorithm's fields that it names, and the environment's options.
+
+    The first two positionals are ALGO and ENV: which fields there are follows from them, and what the help says they
+    are without a flag.
+    """
+    rest, options = split_env_options(arguments)
+    name, environment = (*positional_words(rest, *groups), "", "")[:2]
+    algorithm = load_algorithm(name or "ppo")
+    fields = Flags(
+        algorithm,
+        title=f"fields of {algorithm.__name__}",
+        prefix="algo.",
+        about="Unless set: tuned for the environment, or as shown.",
+        kind=f"field of {algorithm.__name__}:",
+    )
+    if environment and any(argument in HELP for argument in rest):
+        tuned = _tuned(algorithm, environment, options)
+        if tuned is not None:
+            fields = replace(fields, about=f"As shown, unless set: tuned for {environment}.", defaults=tuned.fields)
+            groups = tuple(replace(g, defaults={"steps": tuned.steps, "envs": tuned.envs}) for g in groups)
+    *values, named = parse(command, about, rest, *groups, fields, after=AFTER)
+    return values, named, options
 
 
-def split_env_options(arguments: list[str]) -> tuple[list[str], dict[str, Any]]:
+def split_env_options(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """Take ``--env.OPTION VALUE`` out of a command line: (the rest, the options).
 
     Values are read as JSON where they are JSON (``200``, ``true``, ``[1, 2]``), else as text.
@@ -42,12 +57,25 @@ def split_env_options(arguments: list[str]) -> tuple[list[str], dict[str, Any]]:
         if not argument.startswith("--env."):
             rest.append(argument)
             continue
-        name, equals, text = argument[len("--env.") :].partition("=")
-        value = text if equals else next(waiting, None)
-        if value is None or not name:
+        name, equals, text = argument.removeprefix("--env.").partition("=")
+        value = text if equals else next(waiting, "--")
+        if not name or (not equals and value.startswith("--")):
             raise ConfigError(f"{argument!r} needs a name and a value: --env.OPTION VALUE")
         options[name.replace("-", "_")] = _value(value)
     return rest, options
+
+
+def _tuned(algorithm: type[Algorithm], environment: str, options: dict[str, Any]) -> Tuned | None:
+    """What is tuned for an environment; None where it cannot be opened: a help text must not fail for that."""
+    from weft.algorithms.registry import algorithm_name
+    from weft.algorithms.tuned import tuned
+    from weft.envs.registry import open_environment
+
+    try:
+        source = open_environment(environment, **options)
+    except WeftError:
+        return None
+    return tuned(algorithm_name(algorithm()), source.name, source.spec)
 
 
 def _value(text: str) -> Any:

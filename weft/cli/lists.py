@@ -2,40 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-import tyro
+from weft.cli.flags import Flags, parse
 
 
 @dataclass(frozen=True)
-class ListFlags:
-    """List what there is."""
+class NoFlags:
+    """Nothing to say."""
 
 
 @dataclass(frozen=True)
 class EnvsFlags:
-    """List the environments that are usable here, and what to install for the rest."""
+    """Which environments to list."""
 
-    match: tyro.conf.Positional[str] = ""  # only names that contain this
+    match: str = field(default="", metadata={"name": "MATCH"})  # only names or descriptions that contain this
     all: bool = False  # every registered version, not only the latest
 
 
 def main(command: str, arguments: list[str]) -> int:
     """Parse and list."""
-    if command == "envs":
-        return _envs(tyro.cli(EnvsFlags, args=arguments, prog="weft envs"))
-    tyro.cli(ListFlags, args=arguments, prog=f"weft {command}")
-    return _plans() if command == "plans" else _algorithms()
+    match command:
+        case "envs":
+            about = "List the environments that are usable here, and what to install for the rest."
+            (given,) = parse("weft envs", about, arguments, Flags(EnvsFlags))
+            return _envs(EnvsFlags(**given))
+        case "plans":
+            parse("weft plans", "List the named plans.", arguments, Flags(NoFlags))
+            return _plans()
+        case _:
+            parse("weft algorithms", "List the algorithms.", arguments, Flags(NoFlags))
+            return _algorithms()
 
 
 def _plans() -> int:
     from weft.plans import catalogue
 
-    rows = [
-        (name, expression, who, "" if now else "not in this version yet") for name, expression, who, now in catalogue()
-    ]
-    _table(rows)
-    print('\nAny expression over the fragments is a plan too: --plan "(env+act)*4 | learn@gpu".')
+    _table([(name, expression, who, "" if now else "not yet") for name, expression, who, now in catalogue()])
+    print('\n"not yet": can be drawn (`weft show`), but not run in this version.')
+    print('Any expression over the fragments is a plan too: --plan "(env+act)*4 | learn@gpu".')
     return 0
 
 
@@ -43,22 +49,29 @@ def _algorithms() -> int:
     from weft.algorithms.registry import ALGORITHMS
 
     _table([(name, entry.summary) for name, entry in ALGORITHMS.items()])
-    print("\nYour own: weft train package.module:Class ENV  (a subclass of weft.Algorithm)")
+    print("\n`weft train ALGO --help` lists an algorithm's fields.")
+    print("Your own: weft train package.module:Class ENV  (a subclass of weft.Algorithm)")
     return 0
 
 
 def _envs(flags: EnvsFlags) -> int:
     from weft.envs.listing import usable
 
-    listed = [row for row in usable(all_versions=flags.all) if flags.match.lower() in row.name.lower()]
-    _table([(row.name, row.summary if row.usable else f"needs: {row.install}") for row in listed])
-    print(
-        "\nYour own: weft train ppo package.module:factory  (a function that makes a gymnasium.Env or a JAX environment)"
-    )
+    rows = [
+        (row.name, row.summary if row.usable else f"needs: {row.install}")
+        for row in usable(all_versions=flags.all)
+        if row.kind != "yours"
+    ]
+    asked = flags.match.lower()
+    _table([row for row in rows if asked in " ".join(row).lower()])
+    print("\nYour own: weft train ppo package.module:factory  (makes a gymnasium.Env or a JAX environment)")
     return 0
 
 
-def _table(rows: list[tuple[str, ...]]) -> None:
-    widths = [max((len(row[i]) for row in rows), default=0) for i in range(len(rows[0]))] if rows else []
+def _table(rows: Sequence[Sequence[str]]) -> None:
+    if not rows:
+        print("none")
+        return
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -1,80 +1,101 @@
 """``weft``: finds the command, runs it, and turns errors into one clear message and an exit code.
 
-Exit codes: 0 finished, 1 failed, 2 asked for something that cannot be, 130 and 143 interrupted (and saved).
+Exit codes: 0 finished, 1 failed, 2 asked for something that cannot be, 130 and 143 interrupted by SIGINT and SIGTERM.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import traceback
 from pathlib import Path
 
+from weft.cli.theirs import is_theirs, their_traceback
 from weft.core.errors import ConfigError, EnvironmentRaised, PlanError, UnknownName, WeftError
 
 COMMANDS = {
-    "train": ("weft.cli.train", "train an algorithm in an environment, or go on with a run"),
-    "eval": ("weft.cli.evaluate", "play episodes with a trained run; --video records one"),
-    "show": ("weft.cli.show", "draw what a plan makes of an algorithm"),
-    "plans": ("weft.cli.lists", "list the named plans"),
-    "algorithms": ("weft.cli.lists", "list the algorithms"),
-    "envs": ("weft.cli.lists", "list the environments that are usable here"),
+    "train": ("weft.cli.train", "ALGO ENV", "train an algorithm in an environment, or go on with a run"),
+    "eval": ("weft.cli.evaluate", "RUN", "play episodes with a trained run; --video records one"),
+    "show": ("weft.cli.show", "ALGO ENV", "draw what a plan makes of an algorithm"),
+    "plans": ("weft.cli.lists", "", "list the named plans"),
+    "algorithms": ("weft.cli.lists", "", "list the algorithms"),
+    "envs": ("weft.cli.lists", "[MATCH]", "list the environments that are usable here"),
 }
 
 USAGE = """weft: reinforcement learning written once, run anywhere
 
-    weft train ALGO ENV [--plan EXPR] [--steps N] [--seed S] [--run NAME] [--algo.FIELD VALUE] [--env.OPTION VALUE]
+{commands}
 
-"""
+For example:
+    weft train ppo CartPole-v1
+    weft train ppo weft:CartPole-v1 --steps 500_000 --seed 1 --run first --algo.learning-rate 1e-3
+    weft eval first --video
+
+`weft COMMAND --help` tells more."""
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command line; gives the exit code."""
     arguments = sys.argv[1:] if argv is None else argv
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # nobody reads any more (`weft envs | head`); nor must the interpreter try, as it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except SystemExit as leave:  # after --help; or the user's own code has had enough
+        if not isinstance(leave.code, int | None):
+            return _fail(str(leave.code), 1)
+        return leave.code or 0
+    except KeyboardInterrupt:
+        print("weft: interrupted, left at once; what was saved before is kept", file=sys.stderr)
+        return 130
+    except (ConfigError, PlanError) as error:
+        return _fail(str(error), 2)
+    except WeftError as error:
+        if isinstance(error, EnvironmentRaised) and error.__cause__ is not None:
+            print(their_traceback(error.__cause__), file=sys.stderr, end="")
+        return _fail(str(error), 1)
+    except Exception as error:
+        return _unforeseen(error)
+
+
+def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        rows = "\n".join(f"    weft {name:<11} {summary}" for name, (_, summary) in COMMANDS.items())
-        print(f"{USAGE}{rows}\n\n`weft COMMAND --help` tells more.")
+        rows = (f"    weft {name:<11}{takes:<10}{about}" for name, (_, takes, about) in COMMANDS.items())
+        print(USAGE.format(commands="\n".join(rows)))
         return 0
     if arguments[0] in ("-V", "--version"):
         from weft import __version__
 
         print(f"weft {__version__}")
         return 0
+    if arguments[0] not in COMMANDS:
+        raise UnknownName("command", arguments[0], COMMANDS, "`weft --help` lists them.")
     # A script started by name does not have its folder on the path, and `package.module:factory` is the user's own.
     if str(Path.cwd()) not in sys.path and "" not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    try:
-        if arguments[0] not in COMMANDS:
-            raise UnknownName("command", arguments[0], COMMANDS, "`weft --help` lists them.")
-        command = importlib.import_module(COMMANDS[arguments[0]][0])
-        code: int = command.main(arguments[0], arguments[1:])
-        return code
-    except EnvironmentRaised as error:
-        _print_theirs(error.__cause__)
-        return _fail(error, 1)
-    except (ConfigError, PlanError) as error:
-        return _fail(error, 2)
-    except WeftError as error:
-        return _fail(error, 1)
-    except KeyboardInterrupt:
-        print("weft: interrupted a second time, left at once", file=sys.stderr)
-        return 130
-
-
-def _fail(error: WeftError, code: int) -> int:
-    print(f"weft: error: {error}", file=sys.stderr)
+    command = importlib.import_module(COMMANDS[arguments[0]][0])
+    code: int = command.main(arguments[0], arguments[1:])
     return code
 
 
-def _print_theirs(error: BaseException | None) -> None:
-    """The traceback of the user's own code: our frames above it say nothing that the message does not."""
-    if error is None:
-        return
-    ours = str(Path(__file__).resolve().parent.parent)
-    shown = traceback.TracebackException.from_exception(error)
-    frames = [frame for frame in shown.stack if not frame.filename.startswith(ours)]
-    shown.stack = traceback.StackSummary.from_list(frames)
-    print("".join(shown.format()), file=sys.stderr, end="")
+def _fail(message: str, code: int) -> int:
+    print(f"weft: error: {message}", file=sys.stderr)
+    return code
+
+
+def _unforeseen(error: Exception) -> int:
+    """What is no WeftError: the user's algorithm or network raised, memory ran out, or we have a bug."""
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+        return _fail(f"out of memory: {error}. Try fewer --envs, a shorter --algo.unroll, or a smaller network.", 1)
+    if is_theirs(error):
+        print(their_traceback(error), file=sys.stderr, end="")
+        return _fail(f"your code raised {type(error).__name__}, as shown above", 1)
+    traceback.print_exception(error)
+    return _fail("this should not have happened: it is a bug in Weft. Please report it with the lines above.", 1)
 
 
 if __name__ == "__main__":

@@ -2,50 +2,89 @@
 
 from __future__ import annotations
 
-import json
+import signal
 import sys
-from dataclasses import dataclass, field, make_dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import tyro
+import msgspec
 
-from weft.algorithms.registry import ALGORITHMS, load_algorithm
-from weft.cli.fields import flag_fields, mentioned, split_env_options
+from weft.cli.fields import parse_with_algorithm
+from weft.cli.flags import Flags
+from weft.cli.reserved import stdout_reserved
 from weft.core.errors import ConfigError
 
-EXIT_CODES = {"finished": 0, "interrupted": 130}
+ABOUT = "Train an algorithm in an environment. A run that exists is resumed; one that is finished is left as it is."
 
 
 @dataclass(frozen=True)
-class TrainFlags:
-    """Train an algorithm in an environment; a run that exists is resumed."""
+class RunFlags:
+    """What decides a run's result."""
 
-    algorithm: tyro.conf.Positional[str]  # `weft algorithms`, or package.module:Class
-    environment: tyro.conf.Positional[str]  # a Gymnasium id, weft:NAME, gymnax:NAME, package.module:factory
-    plan: str = "inline"  # where the fragments run: an expression or a name (`weft plans`)
-    on: Literal["local", "ray"] = "local"
-    steps: int | None = None  # environment steps for each seed; unless set, as tuned for the environment
-    seed: int = 0
-    seeds: int = 0  # train this many seeds side by side, from --seed on
-    envs: int | None = None  # environments in the whole run; unless set, as tuned for the environment
+    algorithm: str = field(metadata={"name": "ALGO"})  # a name (`weft algorithms`), or package.module:Class
+    environment: str = field(
+        metadata={"name": "ENV"}  # a Gymnasium id, weft:NAME, gymnax:NAME (`weft envs`), or package.module:factory
+    )
+    plan: str = "inline"  # where the fragments run: a name (`weft plans`) or an expression
+    on: Literal["local", "ray"] = "local"  # the runtime; ray is not in this version yet
+    steps: int | None = None  # environment steps for each seed; unless set: tuned for the environment
+    seed: int = 0  # of everything that is random
+    seeds: int | None = None  # train this many seeds side by side, from --seed on
+    envs: int | None = None  # environments in the whole run; unless set: tuned for the environment
     vector: Literal["auto", "native", "each"] = "auto"  # Gymnasium: its own vector environment, or one by one
-    run: str | None = None  # the run's name; unless set: ALGO-ENV-sSEED
-    root: Path = Path("runs")  # where runs are kept
-    quiet: bool = False  # show nothing while training
-    json: bool = False  # the summary as one line of JSON on stdout, and nothing else there
-    tensorboard: Annotated[bool, tyro.conf.FlagConversionOff] = True
+
+
+@dataclass(frozen=True)
+class OutputFlags:
+    """What becomes of it: nothing here changes the result."""
+
+    run: str | None = None  # the run's name, its folder in --root; unless set: ALGO-ENV-sSEED
+    root: Path = Path("runs")  # the folder that runs are kept in
+    checkpoint_seconds: float = 30.0  # from one checkpoint to the next; there is always one at the end
+    tensorboard: bool = True  # write no TensorBoard files
     wandb: str | None = None  # a W&B project to log to
-    checkpoint_seconds: float = 30.0
+    quiet: bool = False  # show nothing but warnings
+    json: bool = False  # the summary as one line of JSON on stdout, and nothing else there
 
 
 def main(command: str, arguments: list[str]) -> int:
     """Parse, train, tell how it went."""
-    arguments, env_options = split_env_options(arguments)
-    flags, fields = parse(arguments)
+    (asked, shown), fields, env_options = parse_with_algorithm(
+        "weft train",
+        ABOUT,
+        arguments,
+        Flags(RunFlags, "the run"),
+        Flags(OutputFlags, "its folder, and what is shown"),
+    )
+    flags, output = RunFlags(**asked), OutputFlags(**shown)
     if flags.on == "ray":
         raise ConfigError("--on ray: the Ray runtime is not in this version yet; leave --on out")
+    with stdout_reserved() if output.json else nullcontext():
+        summary = _train(flags, output, fields, env_options)
+    if output.json:
+        print(msgspec.json.encode(summary).decode())  # NaN, which JSON has not, becomes null
+    elif not output.quiet:
+        print(closing(summary), file=sys.stderr)
+    return _exit_code(summary)
 
+
+def closing(summary: dict[str, Any]) -> str:
+    """A summary in a few lines for people."""
+    steps, rate = summary["env_steps"], summary["env_steps_per_second"]
+    lines = [
+        f"{summary['exit']}: {_return(summary)}",
+        f"  {steps:,} env steps in {summary['wall_seconds']:.1f} s, {rate:,.0f} a second after compilation",
+    ]
+    lines += [f"  seed {row['seed']}: {_return(row)}" for row in summary.get("seeds", [])]
+    lines.append(f"  run: {summary['run']}")
+    if summary["exit"] == "interrupted":
+        lines.append("  the same command goes on from here")
+    return "\n".join(lines)
+
+
+def _train(flags: RunFlags, output: OutputFlags, fields: dict[str, Any], env_options: dict[str, Any]) -> dict[str, Any]:
     from weft.runtimes.config import RunConfig, Settings
     from weft.runtimes.jax_setup import set_up
 
@@ -59,53 +98,39 @@ def main(command: str, arguments: list[str]) -> int:
         plan=flags.plan,
         steps=flags.steps,
         seed=flags.seed,
-        seeds=flags.seeds,
+        seeds=_seeds(flags),
         envs=flags.envs,
         vector=flags.vector,
         env_options=env_options,
     )
     settings = Settings(
-        root=flags.root,
-        run=flags.run,
-        quiet=flags.quiet or (flags.json and not sys.stderr.isatty()),
-        tensorboard=flags.tensorboard,
-        wandb=flags.wandb,
-        checkpoint_seconds=flags.checkpoint_seconds,
+        root=output.root,
+        run=output.run,
+        quiet=output.quiet or (output.json and not sys.stderr.isatty()),
+        tensorboard=output.tensorboard,
+        wandb=output.wandb,
+        checkpoint_seconds=output.checkpoint_seconds,
     )
-    summary = train(config, settings).summary
-    if flags.json:
-        print(json.dumps(summary))
-    elif not flags.quiet:
-        print(_closing(summary), file=sys.stderr)
-    return EXIT_CODES.get(summary["exit"], 1)
+    return train(config, settings).summary
 
 
-def parse(arguments: list[str]) -> tuple[TrainFlags, dict[str, Any]]:
-    """The flags, and the algorithm's fields that were named; leaves with a message where they cannot be read."""
-    words = [a for a in arguments if not a.startswith("-")]
-    name = next((w for w in words if w.lower() in ALGORITHMS), words[0] if words else "ppo")
-    fields_type = flag_fields(load_algorithm(name))
-    both = make_dataclass(
-        "Train",
-        [("algo", tyro.conf.FlagConversionOff[fields_type], field(default_factory=fields_type))],  # type: ignore[valid-type]
-        bases=(TrainFlags,),
-        frozen=True,
-    )
-    both.__doc__ = TrainFlags.__doc__
-    parsed = tyro.cli(both, args=arguments, prog="weft train", description=TrainFlags.__doc__)
-    values = {name: getattr(parsed.algo, name) for name in mentioned(arguments, "--algo.")}  # type: ignore[attr-defined]
-    return parsed, values
+def _seeds(flags: RunFlags) -> int:
+    if flags.seeds is None:
+        return 0
+    if flags.seeds < 1:
+        raise ConfigError(f"--seeds must be at least 1, got {flags.seeds}")
+    return flags.seeds
 
 
-def _closing(summary: dict[str, Any]) -> str:
-    steps, rate = summary["env_steps"], summary["env_steps_per_second"]
-    lines = [
-        f"{summary['exit']}: return {summary['return_mean']:.1f} over the last 100 of {summary['episodes']:,} episodes",
-        f"  {steps:,} env steps in {summary['wall_seconds']:.1f} s, {rate:,.0f} a second after compilation",
-        f"  run: {summary['run']}",
-    ]
-    for row in summary.get("seeds", []):
-        lines.append(f"  seed {row['seed']}: return {row['return_mean']:.1f} ({row['episodes']:,} episodes)")
+def _return(row: dict[str, Any]) -> str:
+    mean, episodes = row["return_mean"], row["episodes"]
+    if mean is None or not episodes:
+        return "no episode has ended yet"
+    over = f"the last 100 of {episodes:,} episodes" if episodes > 100 else f"{episodes} episode{'s'[: episodes > 1]}"
+    return f"return {mean:.1f} over {over}"
+
+
+def _exit_code(summary: dict[str, Any]) -> int:
     if summary["exit"] == "interrupted":
-        lines.append("  the same command goes on from here")
-    return "\n".join(lines)
+        return 128 + signal.Signals[summary.get("signal", "SIGINT")].value
+    return 0 if summary["exit"] == "finished" else 1

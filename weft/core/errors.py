@@ -62,12 +62,13 @@ class GraphError(WeftError):
 class MissingExtra(WeftError):
     """An optional package is needed.
 
-    ``what`` needs it, ``package`` is what is missing, ``extra`` the extra of Weft that brings it.
+    ``what`` needs it, ``package`` is what is missing, ``extra`` the extra of Weft that brings it, where one does.
     """
 
-    def __init__(self, what: str, package: str, extra: str) -> None:
+    def __init__(self, what: str, package: str, extra: str | None = None) -> None:
         self.package, self.extra = package, extra
-        super().__init__(f"{what} needs {package!r}, which is not installed. Run: pip install 'weft[{extra}]'")
+        install = package if extra is None else f"'weft[{extra}]'"
+        super().__init__(f"{what} needs {package!r}, which is not installed. Run: pip install {install}")
 
 
 class EnvironmentFault(WeftError):
@@ -77,14 +78,20 @@ class EnvironmentFault(WeftError):
 class EnvironmentRaised(EnvironmentFault):
     """The user's environment code raised.
 
-    ``__cause__`` is their exception with their traceback; ``index`` the environment, ``step`` how many steps it had made.
+    ``__cause__`` is their exception with their traceback; ``index`` the environment, ``step`` how many steps it had
+    made; ``doing`` what it was asked to do: "step", "reset", "making it", "importing MODULE".
     """
 
     def __init__(self, name: str, index: int, step: int, doing: str, error: BaseException) -> None:
         self.index, self.step = index, step
-        super().__init__(
-            f"environment {name!r}: number {index} raised {type(error).__name__} in {doing} at its step {step}: {error}"
-        )
+        kind = type(error).__name__
+        if doing.startswith("importing"):
+            where = f"{doing} raised {kind}"
+        elif doing == "making it":
+            where = f"number {index} raised {kind} in making it"
+        else:
+            where = f"number {index} raised {kind} in {doing} at its step {step}"
+        super().__init__(f"environment {name!r}: {where}" + (f": {error}" if str(error) else ""))
 
 
 class LearningDiverged(WeftError):

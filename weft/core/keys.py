@@ -14,27 +14,29 @@ import numpy as np
 if TYPE_CHECKING:
     import jax
 
+    from weft.core.types import Array
+
 
 def host_seed(seed: int, index: int) -> int:
     """The seed of host environment ``index`` in a run with ``seed``: 31 bits, well mixed."""
     return int(np.random.SeedSequence([seed, index]).generate_state(1)[0]) & 0x7FFF_FFFF
 
 
-def fragment_key(seed: int | jax.Array, fragment: str) -> jax.Array:
+def fragment_key(seed: int | Array, fragment: str) -> jax.Array:
     """The key of one fragment in a run; ``seed`` is an integer, or an integer array under ``vmap``."""
     import jax
 
     return jax.random.fold_in(jax.random.key(seed), zlib.crc32(fragment.encode()) & 0x7FFF_FFFF)
 
 
-def env_keys(key: jax.Array, indices: jax.Array) -> jax.Array:
+def env_keys(key: Array, indices: Array) -> jax.Array:
     """``[B]`` keys, one for each environment index in ``indices`` (``[B]`` int32)."""
     import jax
 
     return jax.vmap(lambda index: jax.random.fold_in(key, index))(indices)
 
 
-def step_keys(keys: jax.Array, start: jax.Array, steps: int) -> jax.Array:
+def step_keys(keys: Array, start: Array, steps: int) -> jax.Array:
     """``[steps, B]`` keys for the steps from ``start`` (a scalar) on, of the environments with ``keys`` (``[B]``)."""
     import jax
     import jax.numpy as jnp

@@ -73,7 +73,7 @@ class JaxOnHost:
 
     def snapshot(self) -> Snapshot:
         """The environments' state, its bytes as text."""
-        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(self._state)]
+        leaves = [np.asarray(_words(leaf)) for leaf in jax.tree.leaves(self._state)]
         return {"count": self._count, "leaves": [base64.b64encode(leaf.tobytes()).decode() for leaf in leaves]}
 
     def restore(self, snapshot: Snapshot, out: Timestep) -> list[int]:
@@ -81,7 +81,7 @@ class JaxOnHost:
         self.reset(out)
         leaves, structure = jax.tree.flatten(self._state)
         stored = [base64.b64decode(text) for text in snapshot["leaves"]]
-        back = [np.frombuffer(b, leaf.dtype).reshape(leaf.shape) for b, leaf in zip(stored, leaves, strict=True)]
+        back = [_revived(b, leaf) for b, leaf in zip(stored, leaves, strict=True)]
         self._state, self._count = jax.tree.unflatten(structure, back), snapshot["count"]
         return []
 
@@ -98,6 +98,21 @@ class JaxOnHostFactory:
     def __call__(self, num_envs: int, seed: int, first_index: int = 0, render: bool = False) -> JaxOnHost:
         """Environments ``first_index`` to ``first_index + num_envs - 1`` of a run with ``seed``."""
         return JaxOnHost(self.env, num_envs, seed, first_index)
+
+
+def _is_key(leaf: jax.Array) -> bool:
+    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+
+
+def _words(leaf: jax.Array) -> jax.Array:
+    """What NumPy can hold of a leaf: a PRNG key's words."""
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
+def _revived(data: bytes, like: jax.Array) -> Any:
+    words = _words(like)
+    array = np.frombuffer(data, words.dtype).reshape(words.shape)
+    return jax.random.wrap_key_data(array, impl=jax.random.key_impl(like)) if _is_key(like) else array
 
 
 def _write(timestep: Timestep, out: Timestep) -> None:

@@ -63,7 +63,7 @@ class Algorithm:
         raise NotImplementedError(f"{type(self).__name__} must define act(self, params, carry, timestep, key) -> Acted")
 
     def greedy(self, params: Tree, carry: Tree, timestep: Timestep) -> Acted:
-        """The action for evaluation, without exploration. Unless overridden: ``act`` with a fixed key."""
+        """The action for evaluation, without exploration. Where it is not overridden, policies draw from ``act``."""
         import jax
 
         return self.act(params, carry, timestep, jax.random.key(0))

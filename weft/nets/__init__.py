@@ -1,10 +1,11 @@
 """Encoders, recurrent cores and heads; a network is any pair ``(init, apply)``."""
 
 from weft.nets.actor_critic import ActorCritic, RecurrentActorCritic, actor_critic
-from weft.nets.encoders import CNN, MLP, Encoder
+from weft.nets.encoders import ACTIVATIONS, CNN, MLP, Encoder
 from weft.nets.network import Network, NetworkOutput, apply_sequence, as_network, reset_carry
 
 __all__ = [
+    "ACTIVATIONS",
     "CNN",
     "MLP",
     "ActorCritic",

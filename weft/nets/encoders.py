@@ -13,6 +13,7 @@ import numpy as np
 from weft.core.errors import ConfigError
 from weft.core.specs import Box, Discrete, MultiBinary, MultiDiscrete, Space, SpaceTree
 from weft.core.types import Tree
+from weft.nets.convolution import Convolution
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "tanh": jnp.tanh,
@@ -47,12 +48,11 @@ class CNN(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         """Convolve, flatten, one dense layer."""
         batch, image = x.shape[:-3], x.shape[-3:]
-        x = x.reshape((-1, *image))  # XLA's convolutions want exactly one batch axis
+        x = x.reshape((-1, *image))  # convolutions want exactly one batch axis
         large = min(image[0], image[1]) >= 36
         layers = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if large else [(16, 3, 1), (32, 3, 2)]
         for features, size, stride in layers:
-            init = nn.initializers.orthogonal(np.sqrt(2))
-            x = jax.nn.relu(nn.Conv(features, (size, size), stride, padding="VALID", kernel_init=init)(x))
+            x = jax.nn.relu(Convolution(features, size, stride)(x))
         x = jax.nn.relu(dense(512 if large else 128, float(np.sqrt(2)))(x.reshape((x.shape[0], -1))))
         return x.reshape((*batch, x.shape[-1]))
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from weft.core.errors import ConfigError
 from weft.core.specs import Shape
+from weft.core.types import Array
 
 LOG_STD_RANGE = (-10.0, 2.0)
 _LOG_TWO_PI = math.log(2.0 * math.pi)
@@ -53,7 +54,7 @@ class Gaussian:
         """The mean, ``[..., *shape]``."""
         return self.shaped(self.moments(params)[0])
 
-    def log_prob(self, params: jax.Array, action: jax.Array) -> jax.Array:
+    def log_prob(self, params: jax.Array, action: Array) -> jax.Array:
         """The log-density, ``[...]``, for ``action`` ``[..., *shape]``."""
         mean, log_std = self.moments(params)
         scaled = (self.flat(action) - mean) * jnp.exp(-log_std)
@@ -72,7 +73,7 @@ class Gaussian:
         shift = (mean - other_mean) * jnp.exp(-other_log_std)
         return jnp.sum(0.5 * (jnp.expm1(2.0 * difference) + jnp.square(shift)) - difference, axis=-1)
 
-    def mask(self, params: jax.Array, action_mask: jax.Array) -> jax.Array:
+    def mask(self, params: jax.Array, action_mask: Array) -> jax.Array:
         """Raises ``ConfigError``: a Box has no choices."""
         raise ConfigError(
             f"an action mask of shape {tuple(action_mask.shape)} came with continuous actions of shape {self.shape}, "
@@ -89,9 +90,9 @@ class Gaussian:
         """``[..., dim]`` to ``[..., *shape]``."""
         return flat.reshape(flat.shape[:-1] + self.shape)
 
-    def flat(self, action: jax.Array) -> jax.Array:
+    def flat(self, action: Array) -> jax.Array:
         """``[..., *shape]`` to ``[..., dim]``."""
-        return action.reshape((*action.shape[: action.ndim - len(self.shape)], self.dim))
+        return jnp.asarray(action).reshape((*action.shape[: action.ndim - len(self.shape)], self.dim))
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ class SquashedGaussian:
         """The squashed mean, ``[..., *shape]``: the median, for the density itself may peak at the bounds."""
         return jnp.clip(jnp.tanh(self._inner.mode(params)), -_EDGE, _EDGE)
 
-    def log_prob(self, params: jax.Array, action: jax.Array) -> jax.Array:
+    def log_prob(self, params: jax.Array, action: Array) -> jax.Array:
         """The log-density, ``[...]``, for ``action`` ``[..., *shape]``."""
         before = jnp.arctanh(jnp.clip(action, -_EDGE, _EDGE))
         # log(1 - tanh(u)^2), written so that nothing cancels where tanh is near its bounds
@@ -144,7 +145,7 @@ class SquashedGaussian:
         """KL(params || other) in nats, ``[...]``: that of the Gaussians, for squashing both alike changes nothing."""
         return self._inner.kl(params, other)
 
-    def mask(self, params: jax.Array, action_mask: jax.Array) -> jax.Array:
+    def mask(self, params: jax.Array, action_mask: Array) -> jax.Array:
         """Raises ``ConfigError``: a Box has no choices."""
         return self._inner.mask(params, action_mask)
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from weft.core.errors import ConfigError, UnknownName
 from weft.core.specs import Box, Discrete, MultiBinary, MultiDiscrete, Space, describe
+from weft.core.types import Array
 from weft.ops.continuous import Gaussian, SquashedGaussian
 from weft.ops.discrete import Bernoulli, Categorical, MultiCategorical
 
@@ -38,7 +39,7 @@ class Distribution(Protocol):
         """The most likely action, ``[..., *space.shape]``."""
         ...
 
-    def log_prob(self, params: jax.Array, action: jax.Array) -> jax.Array:
+    def log_prob(self, params: jax.Array, action: Array) -> jax.Array:
         """The log-probability (or log-density) of the whole action, ``[...]``."""
         ...
 
@@ -50,7 +51,7 @@ class Distribution(Protocol):
         """KL(params || other) in nats, ``[...]``."""
         ...
 
-    def mask(self, params: jax.Array, action_mask: jax.Array) -> jax.Array:
+    def mask(self, params: jax.Array, action_mask: Array) -> jax.Array:
         """``params`` (same shape) under which only allowed choices occur; ``action_mask`` is ``[..., choices]`` bool.
 
         Log-probability, entropy and divergence of masked params stay finite; a dimension in which nothing is allowed is

@@ -6,18 +6,19 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from weft.core.types import Array
 from weft.ops.recursion import backward, following_value, trace
 
 
 def gae(
-    reward: jax.Array,
-    value: jax.Array,
-    bootstrap: jax.Array,
-    terminated: jax.Array,
-    truncated: jax.Array,
+    reward: Array,
+    value: Array,
+    bootstrap: Array,
+    terminated: Array,
+    truncated: Array,
     discount: ArrayLike,
     trace_decay: ArrayLike,
-    valid: jax.Array | None = None,
+    valid: Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """Advantages, and the targets for the value: ``(advantage, target)``, both ``[T, B]``.
 
@@ -32,7 +33,8 @@ def gae(
     advantage 0 and target ``value``, and pass nothing on. Gradients are not stopped: the losses of ``weft.ops`` do
     that.
     """
-    delta = reward + discount * following_value(value, bootstrap, terminated, truncated) - value
+    value = jnp.asarray(value)
+    delta = jnp.asarray(reward) + discount * following_value(value, bootstrap, terminated, truncated) - value
     if valid is not None:
         delta = jnp.where(valid, delta, 0.0)
     advantage = backward(delta, trace(jnp.multiply(discount, trace_decay), terminated, truncated, valid))

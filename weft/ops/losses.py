@@ -12,19 +12,18 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from weft.core.errors import ConfigError
+from weft.core.types import Array
 from weft.ops import masked
 
 _MAX_LOG_RATIO = 20.0  # beyond e^20 a ratio says nothing more, and its gradient would soon overflow into NaN
 
 
-def policy_gradient(log_prob: jax.Array, advantage: jax.Array) -> jax.Array:
+def policy_gradient(log_prob: Array, advantage: Array) -> jax.Array:
     """REINFORCE's loss, ``-log_prob * advantage``, ``[...]``."""
-    return -log_prob * jax.lax.stop_gradient(advantage)
+    return -jnp.asarray(log_prob) * jax.lax.stop_gradient(advantage)
 
 
-def clipped_surrogate(
-    log_ratio: jax.Array, advantage: jax.Array, clip: ArrayLike, dual_clip: float | None = None
-) -> jax.Array:
+def clipped_surrogate(log_ratio: Array, advantage: Array, clip: ArrayLike, dual_clip: float | None = None) -> jax.Array:
     """PPO's policy loss (Schulman et al., arXiv:1707.06347), ``[...]``.
 
     ``-min(ratio * advantage, clip(ratio, 1 - clip, 1 + clip) * advantage)`` where ``ratio`` is the exponential of
@@ -41,9 +40,9 @@ def clipped_surrogate(
 
 
 def value_loss(
-    value: jax.Array,
-    target: jax.Array,
-    old_value: jax.Array | None = None,
+    value: Array,
+    target: Array,
+    old_value: Array | None = None,
     clip: ArrayLike | None = None,
     huber: float | None = None,
 ) -> jax.Array:
@@ -64,7 +63,7 @@ def value_loss(
     return jnp.maximum(loss, _regression(clipped - target, huber))
 
 
-def approx_kl(log_ratio: jax.Array) -> jax.Array:
+def approx_kl(log_ratio: Array) -> jax.Array:
     """An estimate of KL(old || new) from steps taken by the old policy, ``[...]``: ``(ratio - 1) - log_ratio``.
 
     Never negative, unbiased, and of low variance (the estimator k3 of Schulman, "Approximating KL divergence", 2020).
@@ -72,12 +71,12 @@ def approx_kl(log_ratio: jax.Array) -> jax.Array:
     return jnp.expm1(log_ratio) - log_ratio
 
 
-def clip_fraction(log_ratio: jax.Array, clip: ArrayLike) -> jax.Array:
+def clip_fraction(log_ratio: Array, clip: ArrayLike) -> jax.Array:
     """1.0 where the ratio is outside ``1 - clip`` to ``1 + clip``, else 0.0, ``[...]``; its mean is the fraction."""
     return (jnp.abs(jnp.expm1(log_ratio)) > clip).astype(jnp.float32)
 
 
-def explained_variance(value: jax.Array, target: jax.Array, valid: jax.Array | None = None) -> jax.Array:
+def explained_variance(value: Array, target: Array, valid: Array | None = None) -> jax.Array:
     """How much of the target's variance the value explains, ``[]``: 1 is all, 0 is none, negative is worse than none.
 
     0 where the target does not vary. ``valid`` is as in ``weft.ops.masked``.
@@ -87,7 +86,7 @@ def explained_variance(value: jax.Array, target: jax.Array, valid: jax.Array | N
     return jnp.where(total > 0.0, 1.0 - residual / jnp.where(total > 0.0, total, 1.0), 0.0)
 
 
-def _regression(error: jax.Array, huber: float | None) -> jax.Array:
+def _regression(error: Array, huber: float | None) -> jax.Array:
     if huber is None:
         return 0.5 * jnp.square(error)
     size = jnp.abs(error)

@@ -10,8 +10,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from weft.core.types import Array
 
-def mean(x: jax.Array, valid: jax.Array | None = None) -> jax.Array:
+
+def mean(x: Array, valid: Array | None = None) -> jax.Array:
     """The mean of the valid elements of ``x``, ``[]``."""
     if valid is None:
         return jnp.mean(x)
@@ -19,27 +21,27 @@ def mean(x: jax.Array, valid: jax.Array | None = None) -> jax.Array:
     return jnp.sum(jnp.where(where, x, 0)) / jnp.maximum(jnp.sum(where), 1)
 
 
-def var(x: jax.Array, valid: jax.Array | None = None) -> jax.Array:
+def var(x: Array, valid: Array | None = None) -> jax.Array:
     """The variance of the valid elements of ``x`` about their mean (divided by their number), ``[]``."""
     if valid is None:
         return jnp.var(x)
     return mean(jnp.square(x - mean(x, valid)), valid)
 
 
-def std(x: jax.Array, valid: jax.Array | None = None) -> jax.Array:
+def std(x: Array, valid: Array | None = None) -> jax.Array:
     """The square root of ``var``, ``[]``."""
     return jnp.sqrt(var(x, valid))
 
 
-def normalise(x: jax.Array, valid: jax.Array | None = None, eps: float = 1e-8) -> jax.Array:
+def normalise(x: Array, valid: Array | None = None, eps: float = 1e-8) -> jax.Array:
     """``x`` shifted and scaled so that its valid elements have mean 0 and deviation 1; the others are 0.
 
     The shape is that of ``x``. ``eps`` is added to the deviation.
     """
-    scaled = (x - mean(x, valid)) / (std(x, valid) + eps)
+    scaled = jnp.subtract(x, mean(x, valid)) / (std(x, valid) + eps)
     return scaled if valid is None else jnp.where(_like(valid, x), scaled, 0)
 
 
-def _like(valid: jax.Array, x: jax.Array) -> jax.Array:
+def _like(valid: Array, x: Array) -> jax.Array:
     """``valid`` with the shape of ``x``."""
     return jnp.broadcast_to(valid.reshape(valid.shape + (1,) * (x.ndim - valid.ndim)), x.shape)

@@ -11,17 +11,18 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from weft.core.errors import ConfigError
+from weft.core.types import Array
 from weft.ops.gae import gae
 from weft.ops.recursion import backward, following_value, trace
 
 
 def discounted_return(
-    reward: jax.Array,
-    bootstrap: jax.Array,
-    terminated: jax.Array,
-    truncated: jax.Array,
+    reward: Array,
+    bootstrap: Array,
+    terminated: Array,
+    truncated: Array,
     discount: ArrayLike,
-    valid: jax.Array | None = None,
+    valid: Array | None = None,
 ) -> jax.Array:
     """The discounted sum of rewards to the episode's end, ``[T, B]``.
 
@@ -29,6 +30,7 @@ def discounted_return(
     rest. All arrays are ``[T, B]``; ``discount`` is a scalar or broadcasts to it. Records that are not ``valid`` have
     return 0.
     """
+    reward = jnp.asarray(reward)
     nothing = jnp.zeros_like(reward)
     rest = discount * following_value(nothing, bootstrap, terminated, truncated)
     addend = reward + rest
@@ -38,14 +40,14 @@ def discounted_return(
 
 
 def lambda_return(
-    reward: jax.Array,
-    value: jax.Array,
-    bootstrap: jax.Array,
-    terminated: jax.Array,
-    truncated: jax.Array,
+    reward: Array,
+    value: Array,
+    bootstrap: Array,
+    terminated: Array,
+    truncated: Array,
     discount: ArrayLike,
     trace_decay: ArrayLike,
-    valid: jax.Array | None = None,
+    valid: Array | None = None,
 ) -> jax.Array:
     """The lambda-return, ``[T, B]``: the exponentially weighted mean of all n-step returns, by ``trace_decay``.
 
@@ -55,14 +57,14 @@ def lambda_return(
 
 
 def n_step_return(
-    reward: jax.Array,
-    value: jax.Array,
-    bootstrap: jax.Array,
-    terminated: jax.Array,
-    truncated: jax.Array,
+    reward: Array,
+    value: Array,
+    bootstrap: Array,
+    terminated: Array,
+    truncated: Array,
     discount: ArrayLike,
     n: int,
-    valid: jax.Array | None = None,
+    valid: Array | None = None,
 ) -> jax.Array:
     """``n`` rewards and then the value, ``[T, B]``; fewer rewards where the episode or the unroll ends before.
 
@@ -71,9 +73,10 @@ def n_step_return(
     """
     if n < 1:
         raise ConfigError(f"n_step_return: n = {n}, but it counts rewards: give at least 1")
+    reward = jnp.asarray(reward)
     steps = reward.shape[0]
     following = following_value(value, bootstrap, terminated, truncated)
-    ends = (terminated | truncated).at[-1].set(True)
+    ends = jnp.logical_or(terminated, truncated).at[-1].set(True)
     result = reward + discount * following
     for _ in range(min(n, steps) - 1):
         # one more reward in front of the shorter return of the next record, unless nothing follows there
@@ -83,10 +86,10 @@ def n_step_return(
 
 
 def accumulated_return(
-    start: jax.Array,
-    reward: jax.Array,
-    terminated: jax.Array,
-    truncated: jax.Array,
+    start: Array,
+    reward: Array,
+    terminated: Array,
+    truncated: Array,
     discount: ArrayLike,
 ) -> tuple[jax.Array, jax.Array]:
     """The discounted sum of what came so far in the episode: ``(next_start, sums)``, ``[B]`` and ``[T, B]``.
@@ -96,10 +99,10 @@ def accumulated_return(
     record ended the episode. Its variance is the usual scale of rewards (Engstrom et al., arXiv:2005.12729).
     ``discount`` is a scalar.
     """
-    ended = terminated | truncated
+    ended = jnp.logical_or(terminated, truncated)
 
     def body(sofar: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         now = step[0] + discount * sofar
         return jnp.where(step[1], 0.0, now), now
 
-    return jax.lax.scan(body, start, (reward, ended))
+    return jax.lax.scan(body, jnp.asarray(start), (jnp.asarray(reward), ended))

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft.core.errors import ConfigError
-from weft.core.types import Tree
+from weft.core.types import Array, Tree
 
 MAX_SEEN = 2.0**24
 """Where the count stays: the last integer that float32 counts to by ones. From there on, what is kept is an exponential
@@ -46,7 +46,7 @@ def init(record: Tree) -> RunningStatistics:
 def update(
     stats: RunningStatistics,
     batch: Tree,
-    valid: jax.Array | None = None,
+    valid: Array | None = None,
     mean_over_replicas: Callable[[Tree], Tree] | None = None,
 ) -> RunningStatistics:
     """``stats`` with a batch added.
@@ -137,7 +137,7 @@ def _apply(function: Callable[..., jax.Array], stats: RunningStatistics, x: Tree
     return jax.tree.unflatten(structure, [function(leaf, m, v) if m.size else leaf for leaf, m, v in rows])
 
 
-def _moments(leaf: jax.Array, shift: jax.Array, num_axes: int, valid: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+def _moments(leaf: jax.Array, shift: jax.Array, num_axes: int, valid: Array | None) -> tuple[jax.Array, jax.Array]:
     """Mean and variance over the first ``num_axes`` axes; 0 and 0 where nothing is valid.
 
     Measured from ``shift`` and in two passes with the second correcting the first, so that data far from 0 lose no

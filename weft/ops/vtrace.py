@@ -6,21 +6,22 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from weft.core.types import Array
 from weft.ops.recursion import backward, following_value, trace
 
 
 def vtrace(
-    reward: jax.Array,
-    value: jax.Array,
-    bootstrap: jax.Array,
-    terminated: jax.Array,
-    truncated: jax.Array,
-    log_ratio: jax.Array,
+    reward: Array,
+    value: Array,
+    bootstrap: Array,
+    terminated: Array,
+    truncated: Array,
+    log_ratio: Array,
     discount: ArrayLike,
     trace_decay: ArrayLike = 1.0,
     clip_rho: float = 1.0,
     clip_c: float = 1.0,
-    valid: jax.Array | None = None,
+    valid: Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """Targets for the value and advantages for the policy: ``(target, advantage)``, both ``[T, B]``.
 
@@ -42,6 +43,7 @@ def vtrace(
     """
     ratio = jnp.exp(log_ratio)
     rho, c = jnp.minimum(clip_rho, ratio), jnp.minimum(clip_c, ratio)
+    value = jnp.asarray(value)
     delta = reward + discount * following_value(value, bootstrap, terminated, truncated) - value
     decay = trace(jnp.multiply(discount, trace_decay), terminated, truncated, valid)
     if valid is not None:

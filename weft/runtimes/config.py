@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from weft.runtimes.replicas import Layout
 
 
+MAX_SEED = 2**31 - 1
+"""Seeds are int32 on the device; those of a run go from ``seed`` to ``seed + seeds``."""
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """What the user asked for; None means: as tuned for the environment."""
@@ -104,8 +108,8 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
     for what, value in (("envs", config.envs), ("steps", config.steps), ("seeds", config.seeds or None)):
         if value is not None and value < 1:
             raise ConfigError(f"{what} must be at least 1, got {value}")
-    if config.seed < 0:
-        raise ConfigError(f"seed must be 0 or above, got {config.seed}")
+    if not 0 <= config.seed <= MAX_SEED - config.seeds:
+        raise ConfigError(f"seed must be between 0 and {MAX_SEED - config.seeds}, got {config.seed}")
     machine = Machine.here()
     learn_steps = math.ceil(steps / (envs * max(algorithm.unroll, 1)))
     whole = algorithm.bind(Spec(source.spec, envs, learn_steps)).graph()

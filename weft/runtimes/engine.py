@@ -8,10 +8,11 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
-from weft.core.types import Array, TrainState, Tree
+from weft.core.errors import GraphError
+from weft.core.keys import fragment_key
+from weft.core.types import Array, Metrics, TrainState, Tree
 from weft.graph.algorithm import Algorithm
 from weft.graph.graph import Graph
-from weft.core.keys import fragment_key
 
 Episode = tuple[int, float, int]
 """A slice of finished episodes in time order: how many, the sum of their returns, the sum of their lengths."""
@@ -23,7 +24,8 @@ class Report(NamedTuple):
     learn_steps: int
     metrics: dict[str, np.ndarray[Any, Any]]  # each [learn_steps] or [learn_steps, seeds]
     episodes: list[list[Episode]]  # for each seed (one list where there is a single one), in time order
-    finite: bool  # False: a reward or the loss was not a finite number; the params before it were kept
+    finite: bool  # False: a reward, a metric or a param was not a finite number; the params before it were kept
+    rewards_finite: bool  # False: the environment gave such a reward
     shares: dict[str, float]  # seconds by stage, where the engine can tell
 
 
@@ -64,11 +66,18 @@ class Engine(Protocol):
         ...
 
 
+class Finite(NamedTuple):
+    """Whether one learn call met only finite numbers."""
+
+    learned: Array  # [] bool: in rewards, metrics and params; if not, the params before it were kept
+    rewards: Array  # [] bool: in the rewards, as the environment gave them
+
+
 class Stages(NamedTuple):
     """The fragments between act and learn, and learn itself, as one pure function."""
 
     init: Callable[[Array], tuple[TrainState, tuple[Tree, ...]]]
-    learn: Callable[[TrainState, tuple[Tree, ...], Tree], tuple[TrainState, tuple[Tree, ...], dict[str, Array], Array]]
+    learn: Callable[[TrainState, tuple[Tree, ...], Tree], tuple[TrainState, tuple[Tree, ...], Metrics, Finite]]
 
 
 def make_stages(algorithm: Algorithm, graph: Graph) -> Stages:
@@ -78,6 +87,12 @@ def make_stages(algorithm: Algorithm, graph: Graph) -> Stages:
     from weft.core.replicas import mean_over_replicas
 
     fragments = graph.on_stream("unroll")
+    elsewhere = [f.name for f in graph.fragments if f.step is not None and f not in fragments]
+    if elsewhere:
+        raise GraphError(
+            f"fragment {elsewhere[0]!r} is not on the stream 'unroll', the only one on which this version runs "
+            "fragments of your own. Insert it with on='unroll'."
+        )
 
     def init(seed: Array) -> tuple[TrainState, tuple[Tree, ...]]:
         states = tuple(f.init(fragment_key(seed, f.name)) if f.init else () for f in fragments)
@@ -85,21 +100,32 @@ def make_stages(algorithm: Algorithm, graph: Graph) -> Stages:
 
     def learn(
         train: TrainState, states: tuple[Tree, ...], unroll: Tree
-    ) -> tuple[TrainState, tuple[Tree, ...], dict[str, Array], Array]:
+    ) -> tuple[TrainState, tuple[Tree, ...], Metrics, Finite]:
         new_states = []
+        given = mean_over_replicas(unroll.reward.sum())
         for fragment, state in zip(fragments, states, strict=True):
             assert fragment.step is not None  # Graph.insert sees to it
             state, unroll = fragment.step(state, unroll)
-            new_states.append(state)
+            # A copy: a compiled function hands unchanged inputs through, and the host's buffers will be written again.
+            new_states.append(jax.tree.map(jnp.copy, state))
         new, metrics = algorithm.learn(train, unroll)
         # A sum is finite only if all its parts are; so is a mean over replicas. Bad data must not reach the weights.
         watched = mean_over_replicas(unroll.reward.sum() + sum(jnp.asarray(m, jnp.float32) for m in metrics.values()))
         finite = jnp.isfinite(watched)
-        kept = jax.tree.map(lambda n, o: n if _is_key(n) else jnp.where(finite, n, o), new, train)
-        return kept, tuple(new_states), metrics, finite
+        params = jax.tree.map(lambda now, before: jnp.where(finite, now, before), new.params, train.params)
+        return new._replace(params=params), tuple(new_states), metrics, Finite(finite, jnp.isfinite(given))
 
     return Stages(init, learn)
 
 
-def _is_key(leaf: Any) -> bool:
-    return bool(jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+def all_finite(params: Tree) -> Array:
+    """[] bool: whether every number in ``params`` is finite. An update may overflow although its loss did not."""
+    import jax.numpy as jnp
+
+    checks = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(params) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    return jnp.stack(checks).all() if checks else jnp.bool_(True)
+
+
+def is_key(leaf: Any) -> bool:
+    """Whether an array holds PRNG keys."""
+    return bool(jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key))

@@ -77,7 +77,7 @@ def record_episode(
 ) -> list[np.ndarray[Any, Any]]:
     """The frames of one episode, uint8 ``[H, W, 3]`` each."""
     env = host_factory(source)(1, seed + EVALUATION_SEED, render=True)
-    frames = []
+    frames: list[np.ndarray[Any, Any]] = []
     try:
         timestep = timestep_buffers(source.spec, (1,))
         env.reset(timestep)

@@ -13,13 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from weft.core.types import Array, TrainState, Tree
+from weft.core.types import Array, Metrics, TrainState, Tree
 from weft.envs.protocol import JaxEnv
 from weft.graph.algorithm import Algorithm
 from weft.graph.graph import Graph
-from weft.runtimes.engine import Episode, Report, make_stages
+from weft.runtimes.engine import Episode, Finite, Report, all_finite, make_stages
+from weft.runtimes.episodes import EpisodeSlices
 from weft.runtimes.replicas import Layout, Lies
-from weft.runtimes.rollout import EpisodeSlices, LoopState, make_rollout
+from weft.runtimes.rollout import LoopState, make_rollout
 
 MAX_DISPATCH = 128
 """Iterations in one dispatch at most: the report of each is kept on the device until the dispatch ends."""
@@ -36,16 +37,16 @@ class FusedState(NamedTuple):
 class FusedReport(NamedTuple):
     """One iteration's, or ``[MAX_DISPATCH, ...]`` of them."""
 
-    metrics: dict[str, Array]
+    metrics: Metrics
     slices: EpisodeSlices
-    finite: Array
+    finite: Finite
 
 
-STATE_LIES = FusedState(
-    train=Lies.SHARED,  # type: ignore[arg-type]
-    loop=LoopState(*[Lies.SPLIT] * 7, step=Lies.SHARED),  # type: ignore[arg-type]
-    fragments=Lies.SHARED,  # type: ignore[arg-type]
-)
+# Prefix trees: for a type checker they would be arrays.
+_SHARED: Any = Lies.SHARED
+_SPLIT: Any = Lies.SPLIT
+_LOOP_LIES = LoopState(**dict.fromkeys(LoopState._fields, _SPLIT))._replace(step=_SHARED)
+STATE_LIES = FusedState(train=_SHARED, loop=_LOOP_LIES, fragments=_SHARED)
 
 
 class FusedEngine:
@@ -76,12 +77,15 @@ class FusedEngine:
                 state, report = iteration(carry[0])
                 return state, jax.tree.map(lambda all_, one: all_.at[i].set(one), carry[1], report)
 
-            return jax.lax.fori_loop(0, iterations, body, (state, space))
+            state, report = jax.lax.fori_loop(0, iterations, body, (state, space))
+            # The params once a dispatch, not once an iteration: dozens of small kernels on a GPU.
+            learned = report.finite.learned & all_finite(state.train.params)
+            return state, report._replace(finite=report.finite._replace(learned=learned))
 
         indices = jnp.arange(envs, dtype=jnp.int32)
         seeds = jnp.arange(seed, seed + layout.seeds) if layout.seeds else jnp.int32(seed)
         by_seed = Lies.PLAIN if layout.seeds else Lies.SPLIT
-        self._arguments = (seeds, indices)
+        self._arguments = layout.place((seeds, indices), (Lies.SHARED, by_seed))
         self._init = layout.wrap(init, (Lies.SHARED, by_seed), STATE_LIES)
         self._run = layout.wrap(run, (STATE_LIES, Lies.PLAIN), (STATE_LIES, Lies.SHARED), donate=(0,))
         self._state: FusedState | None = None
@@ -138,7 +142,10 @@ def _read(report: FusedReport, learn_steps: int, seeds: int) -> Report:
     columns = [jax.tree.map(lambda x, k=k: x[:, k], report.slices) for k in range(seeds)] or [report.slices]
     episodes: list[list[Episode]] = []
     for slices in columns:
-        at = np.nonzero(slices.count)
-        rows = zip(slices.count[at], slices.return_sum[at], slices.length_sum[at], strict=True)
+        at = np.nonzero(slices.episodes)
+        rows = zip(slices.episodes[at], slices.return_sum[at], slices.length_sum[at], strict=True)
         episodes.append([(int(count), float(total), int(length)) for count, total, length in rows])
-    return Report(learn_steps, dict(report.metrics), episodes, bool(report.finite.all()), {})
+    finite = report.finite
+    all_finite, rewards_finite = bool(np.all(finite.learned)), bool(np.all(finite.rewards))
+    metrics = {name: np.asarray(values) for name, values in report.metrics.items()}
+    return Report(learn_steps, metrics, episodes, all_finite, rewards_finite, {})

@@ -16,23 +16,23 @@ import numpy as np
 
 from weft.core.keys import env_keys, fragment_key, step_keys
 from weft.core.trees import tree_map
-from weft.core.types import Acted, Array, Timestep, TrainState, Tree, Unroll
+from weft.core.types import Acted, Array, Metrics, Timestep, TrainState, Tree, Unroll
 from weft.envs.protocol import HostEnv, HostFactory
 from weft.graph.algorithm import Algorithm
 from weft.graph.graph import Graph
 from weft.graph.loops import acted_schema
-from weft.runtimes.engine import Report, make_stages
+from weft.runtimes.engine import Finite, Report, all_finite, is_key, make_stages
 from weft.runtimes.hoist import hoist
 from weft.runtimes.replicas import Layout, Lies
 from weft.runtimes.unroll_buffer import UnrollBuffer
 
-UNROLL_LIES = Unroll(
-    *[Lies.SPLIT_TIME] * 8,
-    carry=Lies.SPLIT,
-    last_observation=Lies.SPLIT,
-    last_first=Lies.SPLIT,  # type: ignore[arg-type]
-    action_mask=Lies.SPLIT_TIME,  # type: ignore[arg-type]
-    valid=Lies.SPLIT_TIME,  # type: ignore[arg-type]
+# Prefix trees: for a type checker they would be arrays.
+_SHARED: Any = Lies.SHARED
+_SPLIT: Any = Lies.SPLIT
+_SPLIT_TIME: Any = Lies.SPLIT_TIME
+
+UNROLL_LIES = Unroll(**dict.fromkeys(Unroll._fields, _SPLIT_TIME))._replace(
+    carry=_SPLIT, last_observation=_SPLIT, last_first=_SPLIT
 )
 
 
@@ -43,7 +43,7 @@ class HostedState(NamedTuple):
     fragments: tuple[Tree, ...]
     carry: Tree  # [B, ...]
     act_keys: Array  # [B]
-    step: Array  # [] int32: steps that each environment has made
+    step: Array | np.int32  # [] int32: steps that each environment has made
     timestep: Timestep  # [B, ...] what act sees next
     episode_return: Array  # [B] float64, on the host
     episode_length: Array  # [B] int64, on the host
@@ -53,10 +53,10 @@ class _Programs(NamedTuple):
     """The compiled functions of a bound algorithm; shapes are those of one replica and one seed."""
 
     init: Callable[..., tuple[TrainState, tuple[Tree, ...], Tree, Array]]
-    noise: Callable[[Array, Array], Tree]
+    noise: Callable[[Array, Array | np.int32], Tree]
     act: Callable[[Tree, Tree, Timestep, Tree], Acted]
     bootstrap: Callable[[Tree, Tree, Tree], Array]
-    learn: Callable[..., tuple[TrainState, tuple[Tree, ...], dict[str, Array], Array]]
+    learn: Callable[..., tuple[TrainState, tuple[Tree, ...], Metrics, Finite]]
 
 
 class HostedEngine:
@@ -72,7 +72,8 @@ class HostedEngine:
         self._programs = _compile(algorithm, graph, layout)
         indices = np.arange(envs, dtype=np.int32)
         seeds = np.arange(seed, seed + layout.seeds) if layout.seeds else np.int32(seed)
-        self._arguments = (seeds, indices)
+        by_index = Lies.PLAIN if layout.seeds else Lies.SPLIT
+        self._arguments = layout.place((seeds, indices), (Lies.SHARED, by_index))
         params = jax.eval_shape(self._programs.init, *self._arguments)[0].params
         if layout.seeds:
             params = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype), params)
@@ -126,8 +127,8 @@ class HostedEngine:
 
     def advance(self, learn_steps: int) -> Callable[[], Report]:
         """Make ``learn_steps`` unrolls and learn from each; blocks until they are done."""
-        metrics: list[dict[str, Array]] = []
-        finite: list[Array] = []
+        metrics: list[Metrics] = []
+        finite: list[Finite] = []
         episodes: list[list[tuple[int, float, int]]] = [[] for _ in range(self._lanes)]
         shares = {"env": 0.0, "act": 0.0, "learn": 0.0}
         for _ in range(learn_steps):
@@ -139,12 +140,15 @@ class HostedEngine:
             metrics.append(scalars)
             finite.append(ok)
             jax.block_until_ready(ok)
+            self._buffer.roll()  # not before: the unroll that learn reads is a view of the buffer
             shares["learn"] += time.perf_counter() - began
 
         def fetch() -> Report:
             host = jax.device_get(metrics)
             columns = {name: np.stack([row[name] for row in host]) for name in host[0]}
-            return Report(learn_steps, columns, episodes, bool(np.all(jax.device_get(finite))), shares)
+            flags = jax.device_get(finite)
+            learned, rewards = all(f.learned.all() for f in flags), all(f.rewards.all() for f in flags)
+            return Report(learn_steps, columns, episodes, learned, rewards, shares)
 
         return fetch
 
@@ -172,7 +176,7 @@ class HostedEngine:
         return HostedState(train, fragments, carry, keys, np.int32(0), timestep, *totals)
 
     def _unroll(self, shares: dict[str, float], episodes: list[list[tuple[int, float, int]]]) -> Unroll:
-        """T steps of every environment."""
+        """T steps of every environment; the unroll is a view of the buffer, until the buffer rolls."""
         state, buffer, programs = self._state, self._buffer, self._programs
         assert state is not None
         clock = time.perf_counter
@@ -200,21 +204,13 @@ class HostedEngine:
         totals = buffer.count_episodes(state.episode_return, state.episode_length, episodes)
         step = np.int32(state.step + buffer.length)
         self._state = state._replace(carry=carry, step=step, episode_return=totals[0], episode_length=totals[1])
-        buffer.roll()
         shares["env"] += stepping
         shares["act"] += acting + clock() - began
         return unroll
 
 
-_STATE_LIES = HostedState(
-    Lies.SHARED,  # type: ignore[arg-type]
-    Lies.SHARED,  # type: ignore[arg-type]
-    Lies.SPLIT,
-    Lies.SPLIT,  # type: ignore[arg-type]
-    Lies.SHARED,  # type: ignore[arg-type]
-    Lies.SPLIT,  # type: ignore[arg-type]
-    Lies.SHARED,  # type: ignore[arg-type]
-    Lies.SHARED,  # type: ignore[arg-type]
+_STATE_LIES = HostedState(**dict.fromkeys(HostedState._fields, _SHARED))._replace(
+    carry=_SPLIT, act_keys=_SPLIT, timestep=_SPLIT
 )
 
 
@@ -236,15 +232,26 @@ def _compile(algorithm: Algorithm, graph: Graph, layout: Layout) -> _Programs:
         policy_view(timestep_schema(algorithm.spec.environment, 1)),
     )
     act = hoist(algorithm.act, params, as_schema(start), one)
+    drawn_schema = jax.eval_shape(act.early, jax.eval_shape(lambda: jax.random.key(0)))
 
     def noise(keys: Array, step: Array) -> Tree:
-        return jax.vmap(jax.vmap(act.early))(step_keys(keys, step, algorithm.unroll))
+        drawn = jax.vmap(jax.vmap(act.early))(step_keys(keys, step, algorithm.unroll))
+        return jax.tree.map(lambda x: jax.random.key_data(x) if is_key(x) else x, drawn)  # NumPy has no keys
 
     def act_batch(params: Tree, carry: Tree, timestep: Timestep, noise: Tree) -> Acted:
-        return jax.vmap(act.rest, (0, None, 0, 0))(noise, params, carry, timestep)
+        noise = jax.tree.map(lambda like, x: jax.random.wrap_key_data(x) if is_key(like) else x, drawn_schema, noise)
+        acted: Acted = jax.vmap(act.rest, (0, None, 0, 0))(noise, params, carry, timestep)
+        # A copy: a carry that is the observation itself would else be a view of a buffer that is written again.
+        return acted._replace(carry=jax.tree.map(jnp.copy, acted.carry))
 
     def bootstrap(params: Tree, carry: Tree, observation: Tree) -> Array:
         return jax.vmap(algorithm.bootstrap, (None, 0, 0))(params, carry, observation)
+
+    def learn(
+        train: TrainState, fragments: tuple[Tree, ...], unroll: Unroll
+    ) -> tuple[TrainState, tuple[Tree, ...], Metrics, Finite]:
+        train, fragments, metrics, finite = stages.learn(train, fragments, unroll)
+        return train, fragments, metrics, finite._replace(learned=finite.learned & all_finite(train.params))
 
     shared, split, plain = Lies.SHARED, Lies.SPLIT, Lies.PLAIN
     by_index = plain if layout.seeds else split
@@ -253,7 +260,7 @@ def _compile(algorithm: Algorithm, graph: Graph, layout: Layout) -> _Programs:
         noise=layout.wrap(noise, (split, plain), Lies.SPLIT_TIME),
         act=layout.wrap(act_batch, (shared, split, split, split), split),
         bootstrap=layout.wrap(bootstrap, (shared, split, split), split),
-        learn=layout.wrap(stages.learn, (shared, shared, UNROLL_LIES), (shared, shared, shared, shared), donate=(0, 1)),
+        learn=layout.wrap(learn, (shared, shared, UNROLL_LIES), (shared, shared, shared, shared), donate=(0, 1)),
     )
 
 

@@ -42,5 +42,5 @@ def interruptible() -> Iterator[Interrupt]:
     try:
         yield interrupt
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for handled, handler in before.items():
+            signal.signal(handled, handler)

@@ -16,7 +16,7 @@ def set_up(*, host_environment: bool, cache: bool = True) -> None:
 
     if host_environment and "JAX_CPU_ENABLE_ASYNC_DISPATCH" not in os.environ:
         jax.config.update("jax_cpu_enable_async_dispatch", False)
-    if cache and not os.environ.get("JAX_COMPILATION_CACHE_DIR") and jax.config.jax_compilation_cache_dir is None:
+    if cache and getattr(jax.config, "jax_compilation_cache_dir", None) is None:  # which also has the variable's
         home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
         jax.config.update("jax_compilation_cache_dir", str(home / "weft" / "programs"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

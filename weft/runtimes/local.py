@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import jax
 
-from weft.core.errors import EnvironmentFault, LearningDiverged, WeftError
+from weft.core.errors import CheckpointError, EnvironmentFault, LearningDiverged, RunError, WeftError
 from weft.runtimes.config import Prepared, RunConfig, Settings, layout_of, prepare
 from weft.runtimes.counters import Counters
 from weft.runtimes.engine import Engine, Report
@@ -25,6 +26,7 @@ from weft.runtimes.interrupt import Interrupt, interruptible
 from weft.runtimes.run import Run
 from weft.services import checkpoints
 from weft.services.run_folder import RunFolder, default_name, open_run
+from weft.telemetry.plain import Plain, Quiet
 from weft.telemetry.telemetry import Telemetry, open_telemetry
 
 DISPATCH_SECONDS = 0.25
@@ -32,7 +34,11 @@ DISPATCH_SECONDS = 0.25
 
 
 def train(config: RunConfig, settings: Settings) -> Run:
-    """Carry a run out, or on; blocks until it ends. Raises WeftError, and what the user's environment raises."""
+    """Carry a run out, or on; blocks until it ends. One that is finished comes back as it is, at once.
+
+    Raises WeftError, and what the user's own code raises. A first SIGINT saves and ends the run; a second ends it at
+    once, as KeyboardInterrupt, and leaves what was saved before.
+    """
     prepared = prepare(config)
     name = settings.run or default_name(prepared.name, prepared.source.name, prepared.seed)
     may_differ = frozenset({"steps"})
@@ -61,27 +67,50 @@ class _Execution:
         self.lanes = max(prepared.seeds, 1)
         self.counters = Counters(prepared.steps_per_learn * self.lanes, self.lanes)
         self.saved_at = time.monotonic()
+        self.unsaved = False  # the last attempt to save failed
         self.warnings: list[str] = []
 
     def run(self) -> Run:
-        """Train to the end, an interrupt or an error; always leaves a summary."""
+        """Train to the end, an interrupt or an error; leaves a summary, unless interrupted twice."""
         engine = make_engine(self.prepared)
         try:
+            if (finished := self._finished_before(engine)) is not None:
+                return finished
             resumed_at = self._begin(engine)
             with self._telemetry(resumed_at) as telemetry:
                 for warning in self.warnings:
                     telemetry.warn(warning)
                 try:
                     self._loop(engine, telemetry)
-                except WeftError as error:
-                    self._finish(engine, "failed", error)
-                    raise
-                except KeyboardInterrupt:
-                    self._finish(engine, "interrupted")
+                except Exception as error:  # the user's own too: an algorithm, a fragment
+                    # A device that failed may have taken the params with it, and the disk may be what failed.
+                    with suppress(RuntimeError, RunError):
+                        self._finish(engine, "failed", error)
                     raise
             return self._finish(engine, "interrupted" if self.interrupt else "finished")
         finally:
             engine.close()
+
+    def _finished_before(self, engine: Engine) -> Run | None:
+        """The run as it ended, where it has made all its steps; nothing in its folder is touched."""
+        summary = self.folder.summary() if self.folder.resumed else None
+        asked = self.prepared.learn_steps * self.counters.steps_per_learn
+        if summary is None or summary.get("exit") != "finished" or summary.get("env_steps", 0) < asked:
+            return None
+        restored = checkpoints.load_latest(self.folder.checkpoints, engine.template(), self.warnings.append)
+        if restored is None or restored[1]["counters"]["learn_steps"] < self.prepared.learn_steps:
+            self.warnings.clear()  # said when they are loaded again
+            return None
+        screen = Quiet() if self.settings.quiet else Plain()
+        for warning in self.warnings:
+            screen.warn(warning)
+        screen.note(
+            f"run {self.folder.path} was finished before. To go on, ask for more --steps; to begin anew, name another "
+            "--run."
+        )
+        params = jax.device_get(restored[0].train.params)
+        summary["run"] = str(self.folder.path)
+        return self._as_run(params, summary)
 
     def _begin(self, engine: Engine) -> int | None:
         """Start, or resume from the newest checkpoint that is whole: the env steps made before, None for a new run."""
@@ -135,14 +164,15 @@ class _Execution:
                 self._take(under_way(), telemetry)
                 under_way = None
             if self.interrupt and under_way is None:
+                telemetry.note("interrupted: saving, then leaving (a second interrupt leaves at once)")
                 break
             if time.monotonic() - self.saved_at > self.settings.checkpoint_seconds and dispatched < total:
                 if under_way is not None:
                     self._take(under_way(), telemetry)
                     under_way = None
-                self._save(engine)
+                self._save_in_passing(engine, telemetry)
         if counters.learn_steps:
-            self._save(engine)
+            self._save(engine, telemetry)
 
     def _dispatch_size(self) -> int:
         """About DISPATCH_SECONDS' worth, one at first: the result does not depend on it."""
@@ -156,10 +186,12 @@ class _Execution:
             raise self._diverged(report)
 
     def _diverged(self, report: Report) -> WeftError:
-        where = f"run {self.folder.name!r}, learn steps {self.counters.learn_steps - report.learn_steps + 1} to {self.counters.learn_steps}"
+        last = self.counters.learn_steps
+        where = f"run {self.folder.name!r}, learn steps {last - report.learn_steps + 1} to {last}"
         bad = [name for name, values in report.metrics.items() if not all(map(math.isfinite, values.reshape(-1)))]
-        kept = "The weights from before were kept; the last checkpoint is good."
-        if bad:
+        kept = "Nothing of it was saved: the last checkpoint is good."
+        if report.rewards_finite:
+            bad = bad or ["the params"]
             return LearningDiverged(
                 f"{where}: {', '.join(bad)} stopped being finite. {kept} Try a smaller learning_rate, or "
                 "normalise_observations and normalise_rewards."
@@ -169,21 +201,39 @@ class _Execution:
             "Check the environment's step for a division by zero or an overflow."
         )
 
-    def _save(self, engine: Engine) -> None:
+    def _save_in_passing(self, engine: Engine, telemetry: Telemetry) -> None:
+        """Save; where that fails, say so and train on, for the disk may have room again the next time."""
+        try:
+            self._save(engine, telemetry)
+        except CheckpointError as error:
+            self.saved_at = time.monotonic()
+            self.unsaved = True
+            telemetry.warn(
+                f"{error} Training goes on; saving is tried again in {self.settings.checkpoint_seconds:g} s."
+            )
+
+    def _save(self, engine: Engine, telemetry: Telemetry) -> None:
         tree, document = engine.saved()
         document = {"engine": document, "counters": self.counters.to_document()}
         checkpoints.save(
             self.folder.checkpoints, self.counters.learn_steps, tree, document, keep=self.settings.keep_checkpoints
         )
         self.saved_at = time.monotonic()
+        if self.unsaved:
+            telemetry.warn(f"saving works again: {self.counters.env_steps:,} env steps are safe")
+        self.unsaved = False
 
-    def _finish(self, engine: Engine, how: str, error: WeftError | None = None) -> Run:
+    def _finish(self, engine: Engine, how: str, error: Exception | None = None) -> Run:
         params = jax.device_get(engine.train_state().params)
         summary = self._summary(how, params, error)
         self.folder.write_summary(summary)
-        return Run(self.folder.path, self.prepared.algorithm, params, summary, self.prepared.seeds)
+        return self._as_run(params, summary)
 
-    def _summary(self, how: str, params: Any, error: WeftError | None) -> dict[str, Any]:
+    def _as_run(self, params: Any, summary: dict[str, Any]) -> Run:
+        prepared = self.prepared
+        return Run(self.folder.path, prepared.algorithm, params, summary, prepared.seeds, prepared.source)
+
+    def _summary(self, how: str, params: Any, error: Exception | None) -> dict[str, Any]:
         prepared, counters = self.prepared, self.counters
         summary: dict[str, Any] = {
             "algorithm": prepared.name,
@@ -215,6 +265,8 @@ class _Execution:
                 }
                 for k, window in enumerate(counters.windows)
             ]
+        if how == "interrupted" and self.interrupt.signal is not None:
+            summary["signal"] = self.interrupt.signal.name
         if error is not None:
             summary["error"] = str(error)
         return summary

@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.core.errors import ConfigError
 from weft.core.specs import describe
-from weft.core.trees import tree_paths
+from weft.core.trees import tree_map, tree_paths
 from weft.core.types import Timestep, Tree
 from weft.graph.algorithm import Algorithm
 from weft.graph.loops import policy_view, timestep_schema
@@ -19,23 +19,29 @@ from weft.graph.loops import policy_view, timestep_schema
 class Policy:
     """Acts for one environment, or for a batch of them that begin and end together.
 
-    Recurrent policies remember: call ``reset`` before each episode. ``greedy`` takes the likeliest action, else one is drawn.
+    Recurrent policies remember: call ``reset`` before each episode; another batch size begins anew. ``greedy`` takes the
+    likeliest action, else one is drawn.
     """
 
     def __init__(self, algorithm: Algorithm, params: Tree, *, greedy: bool = True, seed: int = 0) -> None:
         self.algorithm, self.params, self.greedy = algorithm, params, greedy
         self._key, self._step = jax.random.key(seed), 0
         self._carry: Tree = None
+        self._count = 0  # environments that the carry is of
+
+        # One key for every step would draw the same each time, and may always draw badly.
+        undefined = type(algorithm).greedy is Algorithm.greedy
 
         def act(params: Tree, carry: Tree, timestep: Timestep, keys: jax.Array) -> tuple[Tree, Tree]:
             def one(carry: Tree, timestep: Timestep, key: jax.Array) -> tuple[Tree, Tree]:
-                if greedy:
+                if greedy and not undefined:
                     acted = algorithm.greedy(params, carry, timestep)
                 else:
                     acted = algorithm.act(params, carry, timestep, key)
                 return acted.action, acted.carry
 
-            return jax.vmap(one)(carry, timestep, keys)
+            action, carry = jax.vmap(one)(carry, timestep, keys)
+            return action, jax.tree.map(jnp.copy, carry)  # never a view of the caller's observation
 
         self._act = jax.jit(act)
 
@@ -46,7 +52,7 @@ class Policy:
     def __call__(self, observation: Tree, action_mask: Any = None) -> Any:
         """The action for an observation (or ``[B, ...]`` of them), NumPy in the environment's own units."""
         batch = self._batch_size(observation)
-        rows = jax.tree.map(np.asarray if batch else lambda x: np.asarray(x)[None], observation)
+        rows = tree_map(np.asarray if batch else lambda x: np.asarray(x)[None], observation)
         mask = None
         if self.algorithm.spec.environment.action_mask:
             choices = self.algorithm.spec.environment.mask_size
@@ -61,7 +67,8 @@ class Policy:
     def act(self, timestep: Timestep) -> np.ndarray[Any, Any]:
         """Actions as policies see them for a ``[B, ...]`` timestep, keeping the carry; ``first`` rows start anew."""
         count = int(np.shape(timestep.reward)[0])
-        if self._carry is None:
+        if self._carry is None or count != self._count:  # another number of environments: they are others
+            self._count = count
             start = self.algorithm.initial_carry()
             self._carry = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (count, *jnp.shape(x))), start)
         self._step += 1

@@ -11,13 +11,18 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from weft.core.errors import EnvironmentFault
 from weft.core.keys import env_keys, fragment_key, step_keys
-from weft.core.types import Array, Timestep, Tree, Unroll
+from weft.core.specs import allocate
+from weft.core.types import Acted, Array, Timestep, Tree, Unroll
 from weft.envs.autoreset import advance, begin
 from weft.envs.protocol import JaxEnv
 from weft.graph.algorithm import Algorithm
-from weft.graph.loops import policy_view
+from weft.graph.graph import schema_difference
+from weft.graph.loops import as_schema, policy_view
+from weft.runtimes.episodes import EpisodeSlices, Running, slices_of
 from weft.runtimes.hoist import hoist
+from weft.runtimes.packing import scan_packed
 
 
 class LoopState(NamedTuple):
@@ -26,19 +31,10 @@ class LoopState(NamedTuple):
     env: Tree  # [B, ...]
     timestep: Timestep  # [B, ...] what act sees next
     carry: Tree  # [B, ...]
-    episode_return: Array  # [B] so far in the running episode
-    episode_length: Array  # [B] int32, likewise
+    running: Running  # [B] the episodes that are going on
     env_keys: Array  # [B] one for each environment, by its index
     act_keys: Array  # [B]
     step: Array  # [] int32: steps that each environment has made
-
-
-class EpisodeSlices(NamedTuple):
-    """The episodes that ended at each step of an unroll, added up over the environments."""
-
-    count: Array  # [T] int32
-    return_sum: Array  # [T] float32
-    length_sum: Array  # [T] int32
 
 
 class Rollout(NamedTuple):
@@ -48,21 +44,32 @@ class Rollout(NamedTuple):
     unroll: Callable[[Tree, LoopState], tuple[LoopState, Unroll, EpisodeSlices]]
 
 
-class _Recorded(NamedTuple):
-    """One step, as the scan stacks it; the first group goes into the unroll as it is."""
+class _Acting(NamedTuple):
+    """What a step hands to the next."""
 
-    timestep: Timestep  # what act saw
-    action: Tree
-    extras: dict[str, Tree]
-    next: Timestep  # what came of it, with the final observation but without the next one
-    carry: Tree  # act's carry after the step
-    episode_return: Array
-    episode_length: Array
+    env: Tree
+    timestep: Timestep
+    carry: Tree
+    running: Running
+
+
+class _Recorded(NamedTuple):
+    """What a step leaves behind."""
+
+    observation: Tree  # what act saw
+    action_mask: Array | None
+    acted: Acted  # what it did, with its carry after the step
+    reward: Array
+    terminated: Array
+    truncated: Array
+    final_observation: Tree
+    running: Running  # with the step's reward, before any restart
 
 
 def make_rollout(algorithm: Algorithm, env: JaxEnv) -> Rollout:
     """The rollout of a bound algorithm in an environment."""
     length = algorithm.unroll
+    _check_spaces(env)
 
     def init(seed: Array, indices: Array) -> LoopState:
         keys = env_keys(fragment_key(seed, "env"), indices)
@@ -70,10 +77,9 @@ def make_rollout(algorithm: Algorithm, env: JaxEnv) -> Rollout:
         batch = indices.shape[0]
         start = algorithm.initial_carry()
         carry = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (batch, *jnp.shape(x))), start)
-        zeros = jnp.zeros(batch)
+        running = Running(jnp.zeros(batch), jnp.zeros(batch, jnp.int32))
         act_keys = env_keys(fragment_key(seed, "act"), indices)
-        view = policy_view(timestep)
-        return LoopState(state, view, carry, zeros, zeros.astype(jnp.int32), keys, act_keys, jnp.int32(0))
+        return LoopState(state, policy_view(timestep), carry, running, keys, act_keys, jnp.int32(0))
 
     one = jax.eval_shape(init, jnp.int32(0), jnp.zeros(1, jnp.int32))
     one = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype), one._replace(step=None))
@@ -87,79 +93,94 @@ def make_rollout(algorithm: Algorithm, env: JaxEnv) -> Rollout:
         act_noise = jax.vmap(jax.vmap(act.early))(step_keys(state.act_keys, state.step + 1, length))
         env_noise = jax.vmap(jax.vmap(advance_env.early))(step_keys(state.env_keys, state.step + 1, length))
 
-        def step(state: LoopState, noise: tuple[Tree, Tree]) -> tuple[LoopState, _Recorded]:
-            acted = jax.vmap(act.rest, (0, None, 0, 0))(noise[0], params, state.carry, state.timestep)
-            env_state, following = jax.vmap(advance_env.rest)(noise[1], state.env, acted.action)
-            episode_return = state.episode_return + following.reward
-            episode_length = state.episode_length + 1
+        def step(now: _Acting, noise: tuple[Tree, Tree]) -> tuple[_Acting, _Recorded]:
+            acted = jax.vmap(act.rest, (0, None, 0, 0))(noise[0], params, now.carry, now.timestep)
+            env_state, following = jax.vmap(advance_env.rest)(noise[1], now.env, acted.action)
+            running = now.running.step(following.reward)
             recorded = _Recorded(
-                timestep=state.timestep,
-                action=acted.action,
-                extras=acted.extras,
-                next=following._replace(observation=None, action_mask=None),
-                carry=acted.carry,
-                episode_return=episode_return,
-                episode_length=episode_length,
+                now.timestep.observation,
+                now.timestep.action_mask,
+                acted,
+                following.reward,
+                following.terminated,
+                following.truncated,
+                following.final_observation,
+                running,
             )
-            new = state._replace(
-                env=env_state,
-                timestep=policy_view(following),
-                carry=acted.carry,
-                episode_return=jnp.where(following.first, 0.0, episode_return),
-                episode_length=jnp.where(following.first, 0, episode_length),
-            )
-            return new, recorded
+            restarted = running.restart(following.first)
+            return _Acting(env_state, policy_view(following), acted.carry, restarted), recorded
 
-        end, recorded = jax.lax.scan(step, state, (act_noise, env_noise))
-        following = recorded.next
+        start = _Acting(state.env, state.timestep, state.carry, state.running)
+        end, recorded = scan_packed(step, start, (act_noise, env_noise), length)
+        ended = recorded.terminated | recorded.truncated
         last = jax.vmap(algorithm.bootstrap, (None, 0, 0))(params, end.carry, end.timestep.observation)
-        cut = bootstrap_where(algorithm, params, recorded.carry, following.final_observation, following.truncated)
-        bootstrap = cut.at[-1].set(jnp.where(following.truncated[-1], cut[-1], last))
-        block = Unroll(
-            observation=recorded.timestep.observation,
-            first=recorded.timestep.first,
-            action=recorded.action,
-            extras=recorded.extras,
-            reward=following.reward,
-            terminated=following.terminated,
-            truncated=following.truncated,
-            bootstrap=bootstrap,
+        cut = bootstrap_where(algorithm, params, recorded.acted.carry, recorded.final_observation, recorded.truncated)
+        unroll = Unroll(
+            observation=recorded.observation,
+            first=jnp.concatenate([state.timestep.first[None], ended[:-1]]),
+            action=recorded.acted.action,
+            extras=recorded.acted.extras,
+            reward=recorded.reward,
+            terminated=recorded.terminated,
+            truncated=recorded.truncated,
+            bootstrap=cut.at[-1].set(jnp.where(recorded.truncated[-1], cut[-1], last)),
             carry=state.carry,
             last_observation=end.timestep.observation,
             last_first=end.timestep.first,
-            action_mask=recorded.timestep.action_mask,
+            action_mask=recorded.action_mask,
         )
-        ended = following.first
-        slices = EpisodeSlices(
-            count=ended.sum(-1, dtype=jnp.int32),
-            return_sum=jnp.where(ended, recorded.episode_return, 0.0).sum(-1),
-            length_sum=jnp.where(ended, recorded.episode_length, 0).sum(-1, dtype=jnp.int32),
-        )
-        return end._replace(step=state.step + length), block, slices
+        keys = (state.env_keys, state.act_keys)
+        return LoopState(*end, *keys, state.step + length), unroll, slices_of(recorded.running, ended)
 
     return Rollout(init, unroll)
+
+
+def _check_spaces(env: JaxEnv) -> None:
+    """Refuse an environment whose reset or step gives something other than its spec says; nothing is computed."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    want = as_schema(allocate(env.spec.observation, ()))
+    policy_action = jax.ShapeDtypeStruct(env.spec.action.shape, env.spec.action.dtype)
+    state, observation = jax.eval_shape(env.reset, key)
+    native = jax.eval_shape(lambda action: env.spec.to_native(action, jnp), policy_action)
+    stepped, transition = jax.eval_shape(env.step, state, native, key)
+    scalar, flag = jax.ShapeDtypeStruct((), transition.reward.dtype), jax.ShapeDtypeStruct((), jnp.bool_)
+    wrong = {
+        "reset's observation disagrees with its spec": schema_difference(want, observation),
+        "step's observation disagrees with its spec": schema_difference(want, transition.observation),
+        "step's reward must be one number": schema_difference(scalar, transition.reward),
+        "step's flags must be booleans": schema_difference((flag, flag), (transition.terminated, transition.truncated)),
+        "the state after step disagrees with that after reset": schema_difference(state, stepped),
+    }
+    if env.spec.action_mask:
+        mask = jax.eval_shape(env.action_mask, state)  # type: ignore[attr-defined]
+        choices = jax.ShapeDtypeStruct((env.spec.mask_size,), jnp.bool_)
+        wrong["its action_mask disagrees with its spec"] = schema_difference(choices, mask)
+    for what, difference in wrong.items():
+        if difference:
+            raise EnvironmentFault(
+                f"environment {env.spec.name!r}: {what}: {difference}. Correct its spec, or what it returns."
+            )
 
 
 def bootstrap_where(algorithm: Algorithm, params: Tree, carry: Tree, final: Tree, truncated: Array) -> jax.Array:
     """``[T, B]`` values of the final observations where ``truncated``, 0 elsewhere.
 
-    ``carry`` and ``final`` are ``[T, B, ...]``. Truncation is rare, so the few observations are gathered and looked at together; if there are more
-    than an eighth of all, every one is looked at.
+    ``carry`` and ``final`` are ``[T, B, ...]``. Truncation is rare: in each round every environment's last one that is still
+    unvalued is looked at, all together, until none is left. Mostly that is one round, or none.
     """
-    shape = truncated.shape
-    flat = truncated.reshape(-1)
-    size = flat.shape[0]
-    few = min(size, max(shape[-1], size // 8))
-    carry, final = jax.tree.map(lambda x: x.reshape((size, *x.shape[2:])), (carry, final))
-    value = jax.vmap(algorithm.bootstrap, (None, 0, 0))
+    steps = jnp.arange(truncated.shape[0])[:, None]
 
-    def gathered() -> jax.Array:
-        at = jnp.nonzero(flat, size=few, fill_value=size)[0]
-        chosen = jax.tree.map(lambda x: x.at[at].get(mode="clip"), (carry, final))
-        return jnp.zeros(size).at[at].set(value(params, *chosen), mode="drop")
+    def left(progress: tuple[jax.Array, Array]) -> jax.Array:
+        return progress[1].any()
 
-    def everywhere() -> jax.Array:
-        return jnp.where(flat, value(params, carry, final), 0.0)
+    def value_last(progress: tuple[jax.Array, Array]) -> tuple[jax.Array, Array]:
+        values, waiting = progress
+        last = jnp.where(waiting, steps, -1).max(0)  # [B]
+        rows = jnp.arange(last.shape[0])
+        chosen = jax.tree.map(lambda x: x[jnp.maximum(last, 0), rows], (carry, final))
+        value = jax.vmap(algorithm.bootstrap, (None, 0, 0))(params, *chosen)
+        here = steps == last
+        return jnp.where(here, value, values), waiting & ~here
 
-    values = everywhere() if few == size else jax.lax.cond(flat.sum() <= few, gathered, everywhere)
-    return values.reshape(shape)
+    values, _ = jax.lax.while_loop(left, value_last, (jnp.zeros(truncated.shape), truncated))
+    return values

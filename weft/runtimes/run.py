@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from weft.core.types import Tree
+from weft.envs.protocol import EnvSource
 from weft.graph.algorithm import Algorithm
 from weft.runtimes.policy import Policy
 
@@ -22,6 +23,7 @@ class Run:
     params: Tree  # NumPy; with several seeds each leaf has a seed axis in front
     summary: dict[str, Any]
     seeds: int = 0
+    source: EnvSource | None = field(default=None, repr=False, compare=False)  # the environment it was trained in
     _policies: dict[int, Policy] = field(default_factory=dict, repr=False, compare=False)
 
     def policy(self, observation: Tree, action_mask: Any = None, *, seed: int = 0) -> Any:

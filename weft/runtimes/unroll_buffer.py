@@ -92,7 +92,8 @@ class UnrollBuffer:
             valid=after.valid,
         )
         last = self.views[-1]
-        return self._time_by_seed(unroll)._replace(
+        by_seed: Unroll = self._time_by_seed(unroll)
+        return by_seed._replace(
             carry=start, last_observation=last.observation, last_first=last.terminated | last.truncated
         )
 

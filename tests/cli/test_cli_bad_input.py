@@ -1,0 +1,172 @@
+"""What is asked and cannot be: one clear error each, an exit code, no traceback but the user's own."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import Weft
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("pppo CartPole-v1", "unknown algorithm 'pppo'. Did you mean 'ppo'?"),
+        ("ppo CartPol-v1", "unknown environment 'CartPol-v1'. Did you mean 'CartPole-v1'"),
+        ("ppo weft:CartPol-v1", "unknown environment 'weft:CartPol-v1'. Did you mean 'weft:CartPole-v1'"),
+        ("ppo nowhere:thing", "unknown kind of environment 'nowhere'"),
+        ("ppo mine:Wolk", "Did you mean 'mine:Walk'"),
+        ("nowhere:Thing CartPole-v1", "there is no module 'nowhere'"),
+        ("mine:Custm CartPole-v1", "unknown algorithm in module mine 'Custm'. Did you mean 'Custom'?"),
+        ("mine:NOT_A_CLASS CartPole-v1", "expected a subclass of weft.Algorithm"),
+        ("ppo CartPole-v1 --algo.learnin-rate 1", "unknown field of PPO: 'learnin_rate'. Did you mean 'learning_rate'"),
+        ("ppo CartPole-v1 --stesp 1", "unknown flag '--stesp'. Did you mean '--steps'"),
+        ("ppo CartPole-v1 --plan inlin", "unknown plan 'inlin'. Did you mean 'inline'?"),
+        ("ppo CartPole-v1 --plan env+", "plan"),
+        ("ppo CartPole-v1 --plan (env+act+learn)@gpu", "'weft:CartPole-v1' is the same in JAX"),
+        ("ppo CartPole-v1 --plan env*2|act|learn", "Nearest plan that runs now: 'inline'"),
+        ("ppo CartPole-v1 --on ray", "the Ray runtime is not in this version yet"),
+        ("ppo CartPole-v1 --steps 0", "steps must be at least 1, got 0"),
+        ("ppo CartPole-v1 --envs 0", "envs must be at least 1, got 0"),
+        ("ppo CartPole-v1 --seeds 0", "--seeds must be at least 1, got 0"),
+        ("ppo CartPole-v1 --seed -1", "seed must be between 0 and 2147483647, got -1"),
+        ("ppo CartPole-v1 --seeds 2 --plan (env+act+learn)*2", "Use one of the two"),
+        ("ppo CartPole-v1 --algo.minibatches 7", "7 minibatches, which leaves a remainder"),
+        ("ppo CartPole-v1 --algo.unroll 0", "PPO.unroll must be at least 1, got 0"),
+        ("ppo CartPole-v1 --algo.discount 1.5", "PPO.discount must be between 0 and 1, got 1.5"),
+        ("ppo CartPole-v1 --env.foo 3", "foo"),
+        ("ppo CartPole-v1 --vector nativ", "--vector: expected one of auto, native, each, got 'nativ'"),
+        ("ppo", "weft train needs ENV"),
+        ("", "weft train needs ALGO, ENV"),
+    ],
+)
+def test_refused_before_anything_is_made(weft: Weft, here: Path, arguments: str, expected: str) -> None:
+    code, out, err = weft("train", *arguments.split(" ") if arguments else [])
+    assert (code, out) == (2, "")
+    assert err.startswith("weft: error: ")
+    assert expected in err
+    assert "Traceback" not in err
+    assert not (here / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "package", "extra"),
+    [(("ALE/Pong-v5",), "ale_py", "atari"), (("mine:Walk", "--wandb", "project"), "wandb", "wandb")],
+)
+def test_what_is_not_installed_says_what_to_install(
+    train: Weft, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], package: str, extra: str
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == package else find(name, *a))
+    monkeypatch.setitem(sys.modules, package, None)
+    code, out, err = train(*arguments)
+    assert (code, out) == (1, "")
+    assert err.endswith(f"which is not installed. Run: pip install 'weft[{extra}]'\n")
+
+
+def test_an_environment_that_leaves_the_process(train: Weft) -> None:
+    assert train("mine:Leaves") == (1, "", "weft: error: no display\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "theirs"),
+    [
+        ("RaisesInStep", "number 2 raised ValueError in step at its step 6: the arm fell off", "in happen"),
+        ("RaisesInReset", "number 0 raised ValueError in reset at its step 0: no floor to stand on", "in reset"),
+        ("RaisesWhenMade", "number 0 raised ValueError in making it: no licence", "in __init__"),
+    ],
+)
+def test_a_traceback_of_the_environments_own_code_alone(train: Weft, name: str, where: str, theirs: str) -> None:
+    code, out, err = train(f"mine:{name}")
+    assert (code, out) == (1, "")
+    assert err.count("Traceback") == 1
+    shown = err[err.index("Traceback") :]
+    assert theirs in shown
+    assert all("mine.py" in line for line in shown.splitlines() if line.startswith("  File "))
+    assert shown.splitlines()[-1] == f"weft: error: environment 'mine:{name}': {where}"
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("NotANumber", "number 1, step 4: the reward is nan"),
+        ("Lies", "reset: observation came as shape [3] float32, but the space says Box[4] float32"),
+        ("LiesLater", "number 0, step 6: observation came as shape [3] float32, but the space says Box[4] float32"),
+        ("JaxNotANumber", "environment 'mine:JaxNotANumber' gave a reward that is not a finite number"),
+    ],
+)
+def test_environments_that_break_their_contract(train: Weft, here: Path, name: str, what: str) -> None:
+    code, out, err = train(f"mine:{name}", "--run", "a")
+    assert (code, out) == (1, "")
+    assert what in err.splitlines()[-1]
+    assert "Traceback" not in err
+
+
+def test_what_an_environment_broke_is_in_the_summary(train: Weft, here: Path) -> None:
+    train("mine:NotANumber", "--run", "a")
+    summary = json.loads((here / "runs/a/summary.json").read_text())
+    assert summary["exit"] == "failed"
+    assert summary["env_steps"] == 16
+    assert "the reward is nan" in summary["error"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("ppo", "mine:JaxRaises"), "ValueError: cannot be traced"),
+        (("mine:RaisesInLearn", "mine:Walk"), "KeyError: 'my mistake'"),
+    ],
+)
+def test_a_traceback_of_the_users_code_from_within_jax(weft: Weft, arguments: tuple[str, ...], error: str) -> None:
+    code, out, err = weft("train", *arguments, "--envs", "4", "--algo.unroll", "4", "--algo.hidden", "8")
+    assert (code, out) == (1, "")
+    assert all("mine.py" in line for line in err.splitlines() if line.startswith("  File "))
+    kind = error.partition(":")[0]
+    assert err.splitlines()[-2:] == [error, f"weft: error: your code raised {kind}, as shown above"]
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        ("import no_such_package", "No module named 'no_such_package'"),
+        ("1 / 0", "ZeroDivisionError"),
+        ("def f(:", "SyntaxError"),
+    ],
+)
+@pytest.mark.parametrize("what", ["algorithm", "environment"])
+def test_modules_that_raise_when_imported(weft: Weft, here: Path, what: str, content: str, shown: str) -> None:
+    (here / "broken.py").write_text(content + "\n")
+    names = ("broken:Thing", "CartPole-v1") if what == "algorithm" else ("ppo", "broken:Thing")
+    code, out, err = weft("train", *names)
+    assert (code, out) == (1, "")
+    assert shown in err
+    assert "broken.py" in err
+    assert "/weft/" not in err
+    assert err.splitlines()[-1].startswith("weft: error: ")
+
+
+def test_out_of_memory_says_what_to_do(weft: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
+    from weft.runtimes import local
+
+    def exhausted(*_: object) -> None:
+        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes")
+
+    monkeypatch.setattr(local, "train", exhausted)
+    code, out, err = weft("train", "ppo", "CartPole-v1")
+    assert (code, out) == (1, "")
+    assert "Try fewer --envs" in err
+    assert "Traceback" not in err
+
+
+def test_a_bug_of_ours_is_shown_whole(weft: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
+    from weft.cli import lists
+
+    monkeypatch.setattr(lists, "_plans", lambda: [][0])
+    monkeypatch.setattr("weft.cli.main.is_theirs", lambda error: False)  # the lambda above is in a test, not in Weft
+    code, out, err = weft("plans")
+    assert (code, out) == (1, "")
+    assert "IndexError" in err
+    assert "a bug in Weft" in err

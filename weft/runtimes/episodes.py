@@ -1,0 +1,41 @@
+"""Episodes as a compiled rollout counts them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from weft.core.types import Array
+
+
+class Running(NamedTuple):
+    """The episodes that are going on, or, for steps that ended one, that episode: ``[B]``, or ``[T, B]``."""
+
+    returns: Array  # float32
+    lengths: Array  # int32
+
+    def step(self, reward: Array) -> Running:
+        """One step further."""
+        return Running(self.returns + reward, self.lengths + 1)
+
+    def restart(self, ended: Array) -> Running:
+        """Nothing so far where an episode has ``ended``."""
+        return Running(jnp.where(ended, 0.0, self.returns), jnp.where(ended, 0, self.lengths))
+
+
+class EpisodeSlices(NamedTuple):
+    """The episodes that ended at each step of an unroll, added up over the environments."""
+
+    episodes: Array  # [T] int32
+    return_sum: Array  # [T] float32
+    length_sum: Array  # [T] int32
+
+
+def slices_of(running: Running, ended: Array) -> EpisodeSlices:
+    """The slices of an unroll: ``running`` as it stood after each step, and which episodes ``ended`` there, ``[T, B]``."""
+    return EpisodeSlices(
+        episodes=ended.sum(-1, dtype=jnp.int32),
+        return_sum=jnp.where(ended, running.returns, 0.0).sum(-1),
+        length_sum=jnp.where(ended, running.lengths, 0).sum(-1, dtype=jnp.int32),
+    )
