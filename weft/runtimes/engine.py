@@ -26,6 +26,7 @@ class Report(NamedTuple):
     episodes: list[list[Episode]]  # for each seed (one list where there is a single one), in time order
     finite: bool  # False: a reward, a metric or a param was not a finite number; the params before it were kept
     rewards_finite: bool  # False: the environment gave such a reward
+    cut_again: bool  # True: an environment truncated twice within its own max_episode_steps
     shares: dict[str, float]  # seconds by stage, where the engine can tell
 
 
@@ -110,8 +111,7 @@ def make_stages(algorithm: Algorithm, graph: Graph) -> Stages:
             new_states.append(jax.tree.map(jnp.copy, state))
         new, metrics = algorithm.learn(train, unroll)
         # A sum is finite only if all its parts are; so is a mean over replicas. Bad data must not reach the weights.
-        watched = mean_over_replicas(unroll.reward.sum() + sum(jnp.asarray(m, jnp.float32) for m in metrics.values()))
-        finite = jnp.isfinite(watched)
+        finite = jnp.isfinite(given + mean_over_replicas(sum(jnp.asarray(m, jnp.float32) for m in metrics.values())))
         params = jax.tree.map(lambda now, before: jnp.where(finite, now, before), new.params, train.params)
         return new._replace(params=params), tuple(new_states), metrics, Finite(finite, jnp.isfinite(given))
 

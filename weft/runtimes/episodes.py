@@ -30,12 +30,14 @@ class EpisodeSlices(NamedTuple):
     episodes: Array  # [T] int32
     return_sum: Array  # [T] float32
     length_sum: Array  # [T] int32
+    cut_again: Array  # [] int32: environments that were cut twice in an unroll, against what their spec says
 
 
 def slices_of(running: Running, ended: Array) -> EpisodeSlices:
-    """The slices of an unroll: ``running`` as it stood after each step, and which episodes ``ended`` there, ``[T, B]``."""
+    """The slices of an unroll: ``running`` as it stood after each step, which episodes ``ended`` there; all ``[T, B]``."""
     return EpisodeSlices(
         episodes=ended.sum(-1, dtype=jnp.int32),
         return_sum=jnp.where(ended, running.returns, 0.0).sum(-1),
         length_sum=jnp.where(ended, running.lengths, 0).sum(-1, dtype=jnp.int32),
+        cut_again=jnp.zeros((), jnp.int32),
     )

@@ -148,4 +148,5 @@ def _read(report: FusedReport, learn_steps: int, seeds: int) -> Report:
     finite = report.finite
     all_finite, rewards_finite = bool(np.all(finite.learned)), bool(np.all(finite.rewards))
     metrics = {name: np.asarray(values) for name, values in report.metrics.items()}
-    return Report(learn_steps, metrics, episodes, all_finite, rewards_finite, {})
+    cut_again = bool(np.any(report.slices.cut_again))
+    return Report(learn_steps, metrics, episodes, all_finite, rewards_finite, cut_again, {})

@@ -148,7 +148,7 @@ class HostedEngine:
             columns = {name: np.stack([row[name] for row in host]) for name in host[0]}
             flags = jax.device_get(finite)
             learned, rewards = all(f.learned.all() for f in flags), all(f.rewards.all() for f in flags)
-            return Report(learn_steps, columns, episodes, learned, rewards, shares)
+            return Report(learn_steps, columns, episodes, learned, rewards, False, shares)
 
         return fetch
 

@@ -182,6 +182,12 @@ class _Execution:
     def _take(self, report: Report, telemetry: Telemetry) -> None:
         self.counters.take(report)
         telemetry.write(self.counters.record(), self.counters.env_steps)
+        if report.cut_again:
+            raise EnvironmentFault(
+                f"environment {self.prepared.source.name!r} truncated an environment twice within one unroll, although "
+                f"its spec says max_episode_steps={self.prepared.source.spec.max_episode_steps}. Set max_episode_steps to "
+                "None in its EnvSpec if it also truncates for other reasons."
+            )
         if not report.finite:
             raise self._diverged(report)
 

@@ -88,6 +88,10 @@ def make_rollout(algorithm: Algorithm, env: JaxEnv) -> Rollout:
     acted = jax.eval_shape(algorithm.act, params_schema, one.carry, one.timestep, one.act_keys)
     advance_env = hoist(lambda state, action, key: advance(env, state, action, key), one.env, acted.action)
 
+    # An episode that is cut at its limit has lasted that long: if the limit is beyond T, no environment is cut twice.
+    limit = env.spec.max_episode_steps
+    at_most_one_cut = limit is not None and limit > length
+
     def unroll(params: Tree, state: LoopState) -> tuple[LoopState, Unroll, EpisodeSlices]:
         # Step 0 of an environment's keys went to its first reset, so its steps count from 1.
         act_noise = jax.vmap(jax.vmap(act.early))(step_keys(state.act_keys, state.step + 1, length))
@@ -113,8 +117,8 @@ def make_rollout(algorithm: Algorithm, env: JaxEnv) -> Rollout:
         start = _Acting(state.env, state.timestep, state.carry, state.running)
         end, recorded = scan_packed(step, start, (act_noise, env_noise), length)
         ended = recorded.terminated | recorded.truncated
-        last = jax.vmap(algorithm.bootstrap, (None, 0, 0))(params, end.carry, end.timestep.observation)
-        cut = bootstrap_where(algorithm, params, recorded.acted.carry, recorded.final_observation, recorded.truncated)
+        cut = Cut(recorded.truncated, recorded.acted.carry, recorded.final_observation)
+        bootstrap = bootstrap_once if at_most_one_cut else bootstrap_all
         unroll = Unroll(
             observation=recorded.observation,
             first=jnp.concatenate([state.timestep.first[None], ended[:-1]]),
@@ -123,14 +127,17 @@ def make_rollout(algorithm: Algorithm, env: JaxEnv) -> Rollout:
             reward=recorded.reward,
             terminated=recorded.terminated,
             truncated=recorded.truncated,
-            bootstrap=cut.at[-1].set(jnp.where(recorded.truncated[-1], cut[-1], last)),
+            bootstrap=bootstrap(algorithm, params, cut, end.carry, end.timestep.observation),
             carry=state.carry,
             last_observation=end.timestep.observation,
             last_first=end.timestep.first,
             action_mask=recorded.action_mask,
         )
         keys = (state.env_keys, state.act_keys)
-        return LoopState(*end, *keys, state.step + length), unroll, slices_of(recorded.running, ended)
+        slices = slices_of(recorded.running, ended)
+        if at_most_one_cut:
+            slices = slices._replace(cut_again=(recorded.truncated.sum(0) > 1).sum(dtype=jnp.int32))
+        return LoopState(*end, *keys, state.step + length), unroll, slices
 
     return Rollout(init, unroll)
 
@@ -162,25 +169,34 @@ def _check_spaces(env: JaxEnv) -> None:
             )
 
 
-def bootstrap_where(algorithm: Algorithm, params: Tree, carry: Tree, final: Tree, truncated: Array) -> jax.Array:
-    """``[T, B]`` values of the final observations where ``truncated``, 0 elsewhere.
+class Cut(NamedTuple):
+    """The episodes that an unroll cut: where, what act remembered then, and what it would have seen next."""
 
-    ``carry`` and ``final`` are ``[T, B, ...]``. Truncation is rare: in each round every environment's last one that is still
-    unvalued is looked at, all together, until none is left. Mostly that is one round, or none.
+    truncated: Array  # [T, B] bool
+    carry: Tree  # [T, B, ...]
+    final_observation: Tree  # [T, B, ...]
+
+
+def bootstrap_once(algorithm: Algorithm, params: Tree, cut: Cut, carry: Tree, following: Tree) -> jax.Array:
+    """``[T, B]`` values of what would have followed, where each environment was cut at most once.
+
+    That is where an episode was cut, and at the last step: ``carry`` and ``following`` are what came after it, ``[B, ...]``. Both
+    are looked at in one batch. There is no branch on data: a GPU would have to wait for the host.
     """
-    steps = jnp.arange(truncated.shape[0])[:, None]
+    length, envs = cut.truncated.shape
+    steps, rows = jnp.arange(length)[:, None], jnp.arange(envs)
+    when = jnp.where(cut.truncated, steps, -1).max(0)  # [B]: the step at which an environment was cut, or -1
+    at_cut = jax.tree.map(lambda x: x[jnp.maximum(when, 0), rows], (cut.carry, cut.final_observation))
+    both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), (carry, following), at_cut)
+    after, cut_off = jnp.split(jax.vmap(algorithm.bootstrap, (None, 0, 0))(params, *both), 2)
+    last = jnp.where(steps == length - 1, after, 0.0)
+    return jnp.where(steps == when, cut_off, last)
 
-    def left(progress: tuple[jax.Array, Array]) -> jax.Array:
-        return progress[1].any()
 
-    def value_last(progress: tuple[jax.Array, Array]) -> tuple[jax.Array, Array]:
-        values, waiting = progress
-        last = jnp.where(waiting, steps, -1).max(0)  # [B]
-        rows = jnp.arange(last.shape[0])
-        chosen = jax.tree.map(lambda x: x[jnp.maximum(last, 0), rows], (carry, final))
-        value = jax.vmap(algorithm.bootstrap, (None, 0, 0))(params, *chosen)
-        here = steps == last
-        return jnp.where(here, value, values), waiting & ~here
-
-    values, _ = jax.lax.while_loop(left, value_last, (jnp.zeros(truncated.shape), truncated))
-    return values
+def bootstrap_all(algorithm: Algorithm, params: Tree, cut: Cut, carry: Tree, following: Tree) -> jax.Array:
+    """As ``bootstrap_once``, however often an environment was cut: every final observation is looked at."""
+    value = jax.vmap(algorithm.bootstrap, (None, 0, 0))
+    cut_off = jax.vmap(value, (None, 0, 0))(params, cut.carry, cut.final_observation)
+    after = value(params, carry, following)
+    last = jnp.zeros(cut.truncated.shape).at[-1].set(after)
+    return jnp.where(cut.truncated, cut_off, last)

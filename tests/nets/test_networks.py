@@ -1,0 +1,138 @@
+"""Encoders, heads and recurrent cells: shapes, batch axes, and a carry that begins anew."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from toys import farthest, same
+
+from weft.core.errors import ConfigError, UnknownName
+from weft.core.specs import Box, Discrete, MultiBinary, MultiDiscrete, allocate
+from weft.nets import Encoder, Network, NetworkOutput, actor_critic, apply_sequence, as_network, reset_carry
+from weft.nets.encoders import has_image, is_image
+
+IMAGE = Box((8, 9, 2), "uint8", 0, 255)
+TREE = {"b": (Discrete(3), MultiBinary(2)), "a": Box((2, 2)), "c": MultiDiscrete((2, 4))}
+
+
+def example(space, leading=(), seed=0):
+    """Random arrays of a space."""
+    random = np.random.default_rng(seed)
+    return jax.tree.map(lambda x: random.integers(0, 2, x.shape).astype(x.dtype), allocate(space, leading))
+
+
+def test_each_kind_of_observation_is_encoded_as_it_should_be():
+    encoder = Encoder(TREE, ())
+    observation = {
+        "a": np.array([[1.0, 2.0], [3.0, 4.0]], np.float32),
+        "b": (np.int32(2), np.array([1, 0], np.int8)),
+        "c": np.array([1, 3], np.int32),
+    }
+    flat = encoder.apply({}, observation)
+    assert flat.tolist() == [1, 2, 3, 4, *(0, 0, 1), *(1, 0), *(0, 1), *(0, 0, 0, 1)]
+
+
+@pytest.mark.parametrize("space", [TREE, IMAGE, Discrete(4)], ids=["tree", "image", "discrete"])
+def test_batch_axes_in_front_change_nothing(space):
+    net = actor_critic(space, 3, hidden=(8,))
+    params = jax.jit(net.init)(jax.random.key(0))
+    batch = example(space, (2, 3))
+    together = jax.jit(net.apply)(params, (), batch)
+    assert together.logits.shape == (2, 3, 3)
+    assert together.value.shape == (2, 3)
+    one = jax.jit(net.apply)(params, (), jax.tree.map(lambda x: x[1, 2], batch))
+    np.testing.assert_allclose(one.logits, together.logits[1, 2], atol=1e-5)
+    np.testing.assert_allclose(one.value, together.value[1, 2], atol=1e-5)
+
+
+def test_what_counts_as_an_image():
+    assert is_image(IMAGE)
+    assert not is_image(Box((8, 9, 2)))
+    assert not is_image(Box((6, 9, 2), "uint8", 0, 255))
+    assert not is_image(Discrete(3))
+    assert has_image({"a": Discrete(2), "b": (Box((2,)), IMAGE)})
+    assert not has_image(TREE)
+
+
+def test_pixels_are_scaled():
+    net = actor_critic(IMAGE, 2)
+    params = jax.jit(net.init)(jax.random.key(0))
+    bright = np.full((8, 9, 2), 255, np.uint8)
+    value = float(net.apply(params, (), bright).value)
+    assert value != float(net.apply(params, (), 0 * bright).value)
+    assert abs(value) < 10.0
+
+
+def test_a_state_independent_deviation_is_learned_and_begins_at_one():
+    net = actor_critic(Box((2,)), 6, hidden=(8,), log_std=True)
+    params = jax.jit(net.init)(jax.random.key(0))
+    outputs = [net.apply(params, (), np.full(2, x, np.float32)).logits for x in (0.0, 5.0)]
+    assert outputs[0][3:].tolist() == outputs[1][3:].tolist() == [0, 0, 0]
+    gradient = jax.grad(lambda p: net.apply(p, (), np.ones(2, np.float32)).logits[3:].sum())(params)
+    assert farthest(gradient, jax.tree.map(jnp.zeros_like, gradient)) == 1.0
+
+
+def test_vectors_have_a_tower_for_the_policy_and_one_for_the_value():
+    net = actor_critic(Box((2,)), 3, hidden=(8,))
+    params = jax.jit(net.init)(jax.random.key(0))
+    x = np.ones(2, np.float32)
+    by_policy = jax.grad(lambda p: net.apply(p, (), x).logits.sum())(params)
+    by_value = jax.grad(lambda p: net.apply(p, (), x).value)(params)
+    both = jax.tree.map(lambda a, b: float(jnp.abs(a).max() * jnp.abs(b).max()), by_policy, by_value)
+    assert max(jax.tree.leaves(both)) == 0.0
+
+
+@pytest.fixture(scope="module", params=["gru", "lstm"])
+def recurrent(request):
+    net = actor_critic(Box((2,)), 3, hidden=(8,), recurrent=request.param, recurrent_size=4)
+    return net, jax.jit(net.init)(jax.random.key(0))
+
+
+def test_a_sequence_is_its_steps_with_the_carry_anew_where_an_episode_begins(recurrent):
+    net, params = recurrent
+    assert net.recurrent
+    observation = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
+    first = np.array([False, False, True, False, True, False])
+    start = jax.tree.map(lambda x: np.full_like(x, 0.5), net.carry)
+    whole = jax.jit(lambda *x: apply_sequence(net, params, *x))(start, observation, first)
+    step = jax.jit(net.apply)
+    carry, logits = start, []
+    for x, begins in zip(observation, first, strict=True):
+        output = step(params, net.carry if begins else carry, x)
+        carry = output.carry
+        logits.append(output.logits)
+    np.testing.assert_allclose(whole.logits, logits, atol=1e-6)
+    assert farthest(whole.carry, carry) < 1e-6
+    never = jax.jit(lambda *x: apply_sequence(net, params, *x))(start, observation, np.zeros(6, np.bool_))
+    assert float(jnp.abs(never.logits - whole.logits)[:2].max()) < 1e-6
+    assert float(jnp.abs(never.logits - whole.logits)[2:].max()) > 1e-6
+
+
+def test_reset_carry(recurrent):
+    net, _ = recurrent
+    now = jax.tree.map(lambda x: x + 2.0, net.carry)
+    assert same(reset_carry(net, now, jnp.bool_(True)), net.carry)
+    assert same(reset_carry(net, now, jnp.bool_(False)), now)
+
+
+def test_a_pair_is_a_network():
+    net = as_network((lambda key: {"w": 2.0}, lambda params, x: (x * params["w"], x.sum())))
+    assert not net.recurrent
+    output = net.apply(net.init(jax.random.key(0)), (), jnp.ones(3))
+    assert output.logits.tolist() == [2, 2, 2]
+    assert float(output.value) == 3.0
+    assert output.carry == ()
+    network = Network(net.init, net.apply)
+    assert as_network(network) is network
+    assert isinstance(output, NetworkOutput)
+
+
+@pytest.mark.parametrize("wrong", [3, (1, 2), (len,), (len, len, len), None])
+def test_anything_else_is_not(wrong):
+    with pytest.raises(ConfigError, match=r"weft.Network or a pair"):
+        as_network(wrong)
+
+
+def test_an_unknown_cell_is_refused():
+    with pytest.raises(UnknownName, match="gru"):
+        actor_critic(Box((2,)), 3, recurrent="gruu")
