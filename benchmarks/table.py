@@ -57,7 +57,7 @@ def _case(outcome: Outcome) -> str:
 
 def _ratio(ratio: Ratio) -> list[str]:
     aim = ratio.comparison.at_least
-    reached = "" if aim is None else "reached" if ratio.of_medians >= aim else "missed"
+    reached = "" if aim is None else "reached" if min(ratio.of_medians, ratio.of_pairs) >= aim else "missed"
     return [
         ratio.comparison.known or f"{ratio.comparison.subject} / {ratio.against}",
         f"{ratio.of_medians:.3f}",

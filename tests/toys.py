@@ -38,10 +38,11 @@ class Counter:
     length: int = 3
     ends: str = "truncated"
     bad_reward_at: int = -1  # the step whose reward is NaN
+    limit: int | None = None  # what its spec says
 
     @property
     def spec(self) -> EnvSpec:
-        return EnvSpec("toys:Counter", Box((2,)), Discrete(2), pure=True)
+        return EnvSpec("toys:Counter", Box((2,)), Discrete(2), pure=True, max_episode_steps=self.limit)
 
     def reset(self, key):
         drawn = jax.random.uniform(key)

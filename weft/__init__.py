@@ -56,7 +56,7 @@ _HOME = {
     "Run": "weft.runtimes.run",
 }
 
-__all__ = [  # noqa: PLE0604
+__all__ = [
     "PPO",
     "Acted",
     "Algorithm",

@@ -10,7 +10,7 @@ import weft
 from weft.envs.jax_on_host import JaxOnHostFactory
 from weft.envs.protocol import EnvSource
 from weft.runtimes.local import make_engine
-from weft.runtimes.rollout import bootstrap_where
+from weft.runtimes.rollout import Cut, bootstrap_all, bootstrap_once
 
 ENVS = 2
 LOOPS = ["compiled", "gymnasium", "jax on host"]
@@ -135,23 +135,33 @@ class Recording(weft.PPO):
         return with_recorder(super().graph())
 
 
-@pytest.mark.parametrize("count", [0, 1, 8, 16, 17, 100, 128])
-def test_gathering_the_few_that_were_cut_gives_what_looking_at_all_gives(count):
-    length, batch = 16, 8  # 128 records: up to 16 are gathered
+@pytest.mark.parametrize("count", [0, 1, 5, 8])
+def test_looking_once_at_each_environment_gives_what_looking_at_all_gives(count):
+    length, batch = 16, 8
     algorithm = Probe()
     random = np.random.default_rng(count)
-    truncated = np.zeros(length * batch, np.bool_)
-    truncated[random.choice(length * batch, count, replace=False)] = True
-    truncated = truncated.reshape(length, batch)
+    truncated = np.zeros((length, batch), np.bool_)
+    for row in random.choice(batch, count, replace=False):  # once each
+        truncated[random.integers(length), row] = True
     final = random.normal(size=(length, batch, 2)).astype(np.float32)
     carry = random.integers(0, 9, (length, batch)).astype(np.int32)
-    weight = {"weight": jnp.float32(2.0)}
-    found = _bootstrap_where(algorithm, weight, carry, final, truncated)
-    expected = np.where(truncated, np.float32(2.0) * final[..., 0] + np.float32(100.0) * carry, 0.0)
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    after = random.normal(size=(batch, 2)).astype(np.float32), random.integers(0, 9, batch).astype(np.int32)
+    weight, cut = {"weight": jnp.float32(2.0)}, Cut(truncated, carry, final)
+    expected = np.zeros((length, batch), np.float32)
+    expected[-1] = np.float32(2.0) * after[0][..., 0] + np.float32(100.0) * after[1]
+    expected = np.where(truncated, np.float32(2.0) * final[..., 0] + np.float32(100.0) * carry, expected)
+    for function in (bootstrap_once, bootstrap_all):
+        found = jax.jit(function, static_argnums=0)(algorithm, weight, cut, after[1], after[0])
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-_bootstrap_where = jax.jit(bootstrap_where, static_argnums=0)
+@pytest.mark.parametrize("limit", [None, 3, 100])
+def test_truncation_against_the_declared_limit_is_reported(limit):
+    """An environment that truncates every 3 steps and says that it lasts for 100 would be bootstrapped wrongly."""
+    env = Counter(3, "truncated", limit=limit)
+    engine = make_engine(prepared(Probe(unroll=8), env, envs=ENVS))
+    engine.start()
+    assert engine.advance(1)().cut_again == (limit == 100)
 
 
 @pytest.fixture(scope="module", params=["", "gru"])

@@ -1,7 +1,7 @@
 """Tuned settings by environment family, so that ``weft train ALGO ENV`` learns without a flag.
 
-Each row changes a few defaults of its algorithm, for environments whose name (without version) matches. A flag or an explicit
-algorithm object always wins over these. The figures that they reach are in docs/algorithms.
+Each row changes a few defaults of its algorithm, for environments whose name (without version) matches. A flag or an
+explicit algorithm object always wins over these. The figures that they reach are in docs/algorithms.
 """
 
 from __future__ import annotations

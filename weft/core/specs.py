@@ -90,8 +90,8 @@ SpaceTree: TypeAlias = "Space | Mapping[str, SpaceTree] | tuple[SpaceTree, ...]"
 class EnvSpec:
     """What is known of an environment before it is made.
 
-    ``action`` is what policies see: a bounded Box is always ``[-1, 1]`` there, and ``native_action`` has the true bounds;
-    ``to_native`` maps between them at the environment's edge, so that no algorithm scales or clips.
+    ``action`` is what policies see: a bounded Box is always ``[-1, 1]`` there, and ``native_action`` has the true
+    bounds; ``to_native`` maps between them at the environment's edge, so that no algorithm scales or clips.
     """
 
     name: str

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import jax
 
 Array: TypeAlias = "jax.Array | np.ndarray[Any, Any]"
+"""An array; in the records of a schema, its ``jax.ShapeDtypeStruct``."""
 Tree: TypeAlias = Any
 """A pytree of arrays whose structure only its owner knows (params, a carry, an observation)."""
 Metrics: TypeAlias = "dict[str, jax.Array]"
@@ -22,8 +23,8 @@ Metrics: TypeAlias = "dict[str, jax.Array]"
 class Timestep(NamedTuple):
     """What an environment says after a step, and what the policy acts on. Environments reset by themselves.
 
-    Where an episode ended, ``observation`` already is the first of the next one, and ``final_observation`` the last of the
-    one that ended; elsewhere ``final_observation`` has no meaning. It is None where nobody needs it.
+    Where an episode ended, ``observation`` already is the first of the next one, and ``final_observation`` the last of
+    the one that ended; elsewhere ``final_observation`` has no meaning. It is None where nobody needs it.
     """
 
     observation: Tree  # [B, ...]

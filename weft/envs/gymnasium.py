@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import inspect
 import re
@@ -33,12 +34,13 @@ class GymMaker:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, render: bool = False) -> gym.Env[Any, Any]:
-        """Make one. Gymnasium's own checker is left out: the probe and the vectoriser check, at less cost."""
-        find(self.id)  # a worker process may not have loaded the package that registers it
+        """Make one, without Gymnasium's own checks: the probe checks spaces, and the vectoriser resets before it steps."""
+        spec = copy.deepcopy(find(self.id))  # a worker process may not have loaded the package that registers it
+        spec.order_enforce = False
         options: dict[str, Any] = {"disable_env_checker": True, **self.options}
         if render:
             options["render_mode"] = "rgb_array"
-        env: gym.Env[Any, Any] = _translated(self.id, self.options, lambda: gym.make(self.id, **options))
+        env: gym.Env[Any, Any] = _translated(self.id, self.options, lambda: gym.make(spec, **options))
         return env
 
 

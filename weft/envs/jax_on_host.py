@@ -21,7 +21,7 @@ from weft.envs.protocol import JaxEnv, Snapshot
 
 @dataclass
 class JaxOnHost:
-    """``num_envs`` copies of ``env``, from ``first_index`` on; draws the same numbers as when compiled into a program."""
+    """``num_envs`` copies of ``env``, from ``first_index`` on; they draw the same numbers as in a compiled program."""
 
     env: JaxEnv
     num_envs: int
@@ -112,7 +112,7 @@ def _words(leaf: jax.Array) -> jax.Array:
 def _revived(data: bytes, like: jax.Array) -> Any:
     words = _words(like)
     array = np.frombuffer(data, words.dtype).reshape(words.shape)
-    return jax.random.wrap_key_data(array, impl=jax.random.key_impl(like)) if _is_key(like) else array
+    return jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(like)) if _is_key(like) else array
 
 
 def _write(timestep: Timestep, out: Timestep) -> None:
@@ -123,4 +123,4 @@ def _write(timestep: Timestep, out: Timestep) -> None:
     for name in ("reward", "terminated", "truncated"):
         np.copyto(getattr(out, name), getattr(host, name))
     if out.action_mask is not None:
-        np.copyto(out.action_mask, host.action_mask)
+        np.copyto(np.asarray(out.action_mask), host.action_mask)

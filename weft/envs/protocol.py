@@ -34,8 +34,9 @@ class Transition(NamedTuple):
 class JaxEnv(Protocol):
     """A pure environment: state in, state out. Deterministic given its arguments, and traceable by JAX.
 
-    ``action`` comes in the environment's own units (``spec.native_action``). Where ``spec.action_mask`` is set there is also
-    ``action_mask(state) -> [choices] bool``. A ``render(state) -> uint8 [H, W, 3]`` (NumPy) is optional, for videos.
+    ``action`` comes in the environment's own units (``spec.native_action``). Where ``spec.action_mask`` is set there
+    is also ``action_mask(state) -> [choices] bool``. A ``render(state) -> uint8 [H, W, 3]`` (NumPy) is optional, for
+    videos.
     """
 
     @property
@@ -56,9 +57,9 @@ class HostEnv(Protocol):
     """A batch of environments that run as ordinary Python (or anything else that is not JAX).
 
     Actions come as policies see them (``spec.action``: bounded Boxes in [-1, 1]); the environment maps them by
-    ``spec.to_native``. Every method writes into ``out``, whose arrays the caller owns and may be views: rows in order of
-    the environments. ``out.final_observation`` is written only in rows whose episode ended. ``reward``, ``terminated``
-    and ``truncated`` are written in every row of every call.
+    ``spec.to_native``. Every method writes into ``out``, whose arrays the caller owns and may be views: rows in order
+    of the environments. ``out.final_observation`` is written only in rows whose episode ended. ``reward``,
+    ``terminated`` and ``truncated`` are written in every row of every call.
     """
 
     @property
@@ -121,7 +122,7 @@ class EnvSource:
 
 
 EnvLike: TypeAlias = "str | JaxEnv | EnvSource | Callable[[], Any]"
-"""A name, a JAX environment, an opened source, or a function that makes one ``gymnasium.Env`` (or a JAX environment)."""
+"""A name, a JAX environment, an opened source, or a function that makes a ``gymnasium.Env`` or a JAX environment."""
 
 
 def timestep_buffers(spec: EnvSpec, leading: tuple[int, ...]) -> Timestep:

@@ -63,10 +63,15 @@ def batch_converter(space: gym.Space[Any], spec: EnvSpec) -> BatchConverter:
     raise _unsupported(spec.name, "action", space, ACTIONS)
 
 
-def scalar_converter(space: gym.spaces.Discrete) -> Callable[[NDArray], list[int]]:
-    """How to turn a batch of policies' choices ([B]) into B Python integers, which environments like best."""
-    start = int(space.start)
-    return (lambda action: (action + start).tolist()) if start else (lambda action: action.tolist())
+def scalar_converter(space: gym.spaces.Discrete) -> Callable[[NDArray], list[Any]]:
+    """How to turn a batch of policies' choices ([B]) into B NumPy integers, as the space's own ``sample`` gives them.
+
+    Gymnasium's environments check their actions, and are quicker with these than with Python's integers.
+    """
+    start, dtype = int(space.start), space.dtype
+    return (
+        (lambda action: list((action + start).astype(dtype))) if start else (lambda action: list(action.astype(dtype)))
+    )
 
 
 def action_shape(space: gym.Space[Any]) -> tuple[int, ...]:

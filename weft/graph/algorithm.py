@@ -71,7 +71,8 @@ class Algorithm:
     def bootstrap(self, params: Tree, carry: Tree, observation: Tree) -> Array:
         """The value of an observation that no action will follow, for one environment.
 
-        Asked for the final observation of truncated episodes, and for what follows an unroll's last step. Unless overridden: 0.
+        Asked for the final observation of truncated episodes, and for what follows an unroll's last step. Unless
+        overridden: 0.
         """
         import jax.numpy as jnp
 

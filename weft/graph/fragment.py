@@ -24,9 +24,9 @@ class Port:
 class Fragment:
     """A named piece of the loop. It knows neither where it runs nor how many copies of it there are.
 
-    ``parts`` are the names a plan may use to split it (learn is grad + apply). A fragment that sits on a stream of unrolls has
-    ``step(state, unroll) -> (state, unroll)``, and ``init(key) -> state`` where it has state; env, act and learn take
-    theirs from the environment and the algorithm.
+    ``parts`` are the names a plan may use to split it (learn is grad + apply). A fragment that sits on a stream of
+    unrolls has ``step(state, unroll) -> (state, unroll)``, and ``init(key) -> state`` where it has state; env, act and
+    learn take theirs from the environment and the algorithm.
     """
 
     name: str

@@ -54,8 +54,8 @@ class Graph:
     def insert(self, name: str, step: object, init: object = None, *, on: str = "unroll") -> Graph:
         """A graph with a fragment of your own on a stream, just before the stream's last reader.
 
-        ``step(state, message) -> (state, message)`` is pure and may change the values but not the shapes of what passes; ``init(key)`` makes
-        its state, and may be left out where there is none (state is then ``()``).
+        ``step(state, message) -> (state, message)`` is pure and may change the values but not the shapes of what
+        passes; ``init(key)`` makes its state, and may be left out where there is none (state is then ``()``).
         """
         if not callable(step) or (init is not None and not callable(init)):
             raise GraphError(f"fragment {name!r}: step and init must be functions, got {step!r} and {init!r}")
@@ -64,7 +64,7 @@ class Graph:
             raise UnknownName("stream", on, {s.name for s in self.streams})
         last = leg[-1]
         port = Port(on, last.schema)
-        fragment = Fragment(name, inputs=(port,), outputs=(port,), init=init, step=step)  # type: ignore[arg-type]
+        fragment = Fragment(name, inputs=(port,), outputs=(port,), init=init, step=step)
         at = self.names.index(last.target)
         fragments = (*self.fragments[:at], fragment, *self.fragments[at:])
         into, out = replace(last, target=name), replace(last, source=name)
@@ -97,7 +97,7 @@ def schema_difference(expected: Schema, found: Schema) -> str:
 
     expected_leaves, expected_def = jax.tree_util.tree_flatten_with_path(expected)
     found_leaves, found_def = jax.tree_util.tree_flatten_with_path(found)
-    if expected_def != found_def:
+    if str(expected_def) != str(found_def):
         return f"expected the structure {expected_def}, got {found_def}"
     for (path, want), (_, have) in zip(expected_leaves, found_leaves, strict=True):
         if (want.shape, want.dtype) != (have.shape, have.dtype):

@@ -1,12 +1,16 @@
-"""The loops that algorithms share, as graphs: who sends what to whom. Shapes come from ``jax.eval_shape``, never by hand."""
+"""The loops that algorithms share, as graphs: who sends what to whom.
+
+Shapes come from ``jax.eval_shape``, never by hand.
+"""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
 
-from weft.core.specs import EnvSpec, allocate
+from weft.core.specs import EnvSpec
 from weft.core.types import Acted, Timestep, Tree, Unroll
+from weft.envs.protocol import timestep_buffers
 from weft.graph.algorithm import Algorithm
 from weft.graph.fragment import Fragment, Port, Schema
 from weft.graph.graph import Graph
@@ -42,17 +46,8 @@ def on_policy(algorithm: Algorithm) -> Graph:
 
 def timestep_schema(spec: EnvSpec, envs: int) -> Timestep:
     """What ``envs`` environments of a spec send to act: a Timestep of ``[B, ...]`` shapes."""
-    observation = as_schema(allocate(spec.observation, (envs,)))
-    flag = jax.ShapeDtypeStruct((envs,), jnp.bool_)
-    return Timestep(
-        observation=observation,
-        reward=jax.ShapeDtypeStruct((envs,), jnp.float32),
-        terminated=flag,
-        truncated=flag,
-        final_observation=observation,
-        action_mask=jax.ShapeDtypeStruct((envs, spec.mask_size), jnp.bool_) if spec.action_mask else None,
-        valid=flag if spec.next_step_reset else None,
-    )
+    schema: Timestep = as_schema(timestep_buffers(spec, (envs,)))
+    return schema
 
 
 def acted_schema(algorithm: Algorithm, params: Schema) -> Acted:

@@ -15,7 +15,7 @@ from weft.core.types import Tree
 from weft.nets.encoders import Encoder, dense, has_image
 from weft.nets.network import Network, NetworkOutput
 
-CELLS: dict[str, type[nn.RNNCellBase]] = {"gru": nn.GRUCell, "lstm": nn.OptimizedLSTMCell}
+CELLS = ("gru", "lstm")
 
 
 class ActorCritic(nn.Module):
@@ -54,12 +54,13 @@ class RecurrentActorCritic(nn.Module):
         """One step: logits, value and the next carry."""
         hidden = () if has_image(self.space) else self.hidden[:1]
         x = Encoder(self.space, hidden, self.activation)(observation)
-        carry, x = CELLS[self.cell](self.size)(carry, x)
+        cell = nn.GRUCell if self.cell == "gru" else nn.OptimizedLSTMCell
+        carry, x = cell(self.size)(carry, x)
         return NetworkOutput(_Head(self.num_params, self.log_std)(x), dense(1, 1.0)(x)[..., 0], carry)
 
 
 class _Head(nn.Module):
-    """The distribution's parameters; with ``log_std`` the second half is a learned constant, the same for every state."""
+    """The distribution's parameters; with ``log_std`` the second half is learned, and the same for every state."""
 
     num_params: int
     log_std: bool
@@ -90,12 +91,12 @@ def actor_critic(
     example = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), space, is_leaf=lambda s: hasattr(s, "dtype"))
     if not recurrent:
         module = ActorCritic(space, num_params, hidden, activation, log_std)
-        return Network(
-            init=lambda key: module.init(key, example)["params"],
-            apply=lambda params, carry, observation: module.apply({"params": params}, observation)._replace(
-                carry=carry
-            ),  # type: ignore[union-attr]
-        )
+
+        def apply(params: Tree, carry: Tree, observation: Tree) -> NetworkOutput:
+            output = NetworkOutput(*module.apply({"params": params}, observation))
+            return output._replace(carry=carry)
+
+        return Network(lambda key: module.init(key, example)["params"], apply)
     if recurrent not in CELLS:
         raise UnknownName("recurrent cell", recurrent, CELLS)
     cell = RecurrentActorCritic(space, num_params, hidden, activation, log_std, recurrent, recurrent_size)
@@ -103,6 +104,6 @@ def actor_critic(
     start = (zeros, zeros) if recurrent == "lstm" else zeros
     return Network(
         init=lambda key: cell.init(key, start, example)["params"],
-        apply=lambda params, carry, observation: cell.apply({"params": params}, carry, observation),  # type: ignore[arg-type, return-value]
+        apply=lambda params, carry, observation: NetworkOutput(*cell.apply({"params": params}, carry, observation)),
         carry=start,
     )

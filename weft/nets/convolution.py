@@ -13,7 +13,10 @@ import numpy as np
 
 
 class Convolution(nn.Module):
-    """``features`` square filters of ``size``, every ``stride`` pixels, no padding: ``[N, H, W, C]`` to ``[N, H', W', features]``."""
+    """``features`` square filters of ``size``, every ``stride`` pixels, without padding.
+
+    Takes ``[N, H, W, C]`` and gives ``[N, H', W', features]``.
+    """
 
     features: int
     size: int

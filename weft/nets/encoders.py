@@ -39,7 +39,7 @@ class MLP(nn.Module):
 
 
 class CNN(nn.Module):
-    """Convolutions, then one dense layer: ``[..., H, W, C]`` to ``[..., 512]`` for large images, ``[..., 128]`` for small.
+    """Convolutions, then one dense layer: ``[..., H, W, C]`` to ``[..., 512]``, or to ``[..., 128]`` for small images.
 
     From 36 pixels on a side it is the network of Mnih et al. 2015 (doi 10.1038/nature14236); below, two small layers.
     """
@@ -58,7 +58,7 @@ class CNN(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Any observation to a vector: each leaf by its own space, then side by side, then an MLP where ``hidden`` has layers.
+    """Any observation to a vector: each leaf by its own space, side by side, then an MLP where ``hidden`` has layers.
 
     An image (a uint8 Box of three axes) goes through a CNN, integers become one-hot, the rest is flattened.
     """

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from weft.core.errors import ConfigError
-from weft.core.types import Tree
+from weft.core.types import Array, Tree
 
 
 class NetworkOutput(NamedTuple):
@@ -40,7 +40,8 @@ class Network(NamedTuple):
 def as_network(given: Any) -> Network:
     """A user's network as a Network.
 
-    Taken: a Network, or a pair ``(init, apply)`` with ``init(key) -> params`` and ``apply(params, observation) -> (logits, value)``.
+    Taken: a Network, or a pair ``(init, apply)`` with ``init(key) -> params`` and ``apply(params, observation) ->
+    (logits, value)``.
     """
     if isinstance(given, Network):
         return given
@@ -58,14 +59,14 @@ def as_network(given: Any) -> Network:
     )
 
 
-def apply_sequence(network: Network, params: Tree, carry: Tree, observation: Tree, first: jax.Array) -> NetworkOutput:
+def apply_sequence(network: Network, params: Tree, carry: Tree, observation: Tree, first: Array) -> NetworkOutput:
     """Run a network along time, starting the carry anew where ``first`` ([T] bool) says so.
 
-    ``observation`` has a leading T axis, and so do the logits and values; ``carry`` is the state before the first step, and the
-    output's carry the one after the last.
+    ``observation`` has a leading T axis, and so do the logits and values; ``carry`` is the state before the first
+    step, and the output's carry the one after the last.
     """
 
-    def step(carry: Tree, x: tuple[Tree, jax.Array]) -> tuple[Tree, tuple[jax.Array, jax.Array]]:
+    def step(carry: Tree, x: tuple[Tree, Array]) -> tuple[Tree, tuple[jax.Array, jax.Array]]:
         observation, first = x
         output = network.apply(params, reset_carry(network, carry, first), observation)
         return output.carry, (output.logits, output.value)
@@ -74,6 +75,6 @@ def apply_sequence(network: Network, params: Tree, carry: Tree, observation: Tre
     return NetworkOutput(logits, value, carry)
 
 
-def reset_carry(network: Network, carry: Tree, first: jax.Array) -> Tree:
+def reset_carry(network: Network, carry: Tree, first: Array) -> Tree:
     """The carry to act with: the network's own start where ``first`` ([] bool) is set, else ``carry``."""
     return jax.tree.map(lambda start, now: jnp.where(first, start, now), network.carry, carry)

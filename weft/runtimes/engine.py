@@ -33,7 +33,8 @@ class Report(NamedTuple):
 class Engine(Protocol):
     """Runs one group: every fragment of the graph, in this process.
 
-    An ``asynchronous`` engine's ``advance`` returns before the work is over, so that the host can read an earlier report.
+    An ``asynchronous`` engine's ``advance`` returns before the work is over, so that the host can read an earlier
+    report.
     """
 
     asynchronous: bool
@@ -43,7 +44,7 @@ class Engine(Protocol):
         ...
 
     def resume(self, tree: Tree, document: dict[str, Any]) -> list[str]:
-        """Go on from ``tree`` and ``document`` as ``saved`` gave them; returns what could not be brought back exactly."""
+        """Go on from what ``saved`` gave; returns what could not be brought back exactly."""
         ...
 
     def template(self) -> Tree:

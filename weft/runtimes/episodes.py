@@ -34,7 +34,7 @@ class EpisodeSlices(NamedTuple):
 
 
 def slices_of(running: Running, ended: Array) -> EpisodeSlices:
-    """The slices of an unroll: ``running`` as it stood after each step, which episodes ``ended`` there; all ``[T, B]``."""
+    """The slices of an unroll: ``running`` as it was after each step, which episodes ``ended`` there; ``[T, B]``."""
     return EpisodeSlices(
         episodes=ended.sum(-1, dtype=jnp.int32),
         return_sum=jnp.where(ended, running.returns, 0.0).sum(-1),

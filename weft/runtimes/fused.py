@@ -1,7 +1,7 @@
 """A group whose fragments are all pure: rollout and learn in one XLA program, many iterations per dispatch.
 
-The host sends a number of iterations and reads the report of the dispatch before, so that the device never waits for it.
-Buffers are donated: the state lives once.
+The host sends a number of iterations and reads the report of the dispatch before, so that the device never waits for
+it. Buffers are donated: the state lives once.
 """
 
 from __future__ import annotations

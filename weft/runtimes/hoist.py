@@ -1,9 +1,10 @@
 """Randomness out of the loop: split a function into what depends on its key alone, and the rest.
 
-``act(params, carry, timestep, key)`` draws noise from its key and mixes it with what it computes. Inside a loop over steps
-the drawing is many small operations, which cost more than they compute (on a CPU a Threefry call is a loop of its own). So
-the runtime traces the function once, finds the equations that depend on nothing but the key, runs those for a whole
-``[T, B]`` block of keys in one call, and hands the results in step by step. The algorithm is not changed and does not know.
+``act(params, carry, timestep, key)`` draws noise from its key and mixes it with what it computes. Inside a loop over
+steps the drawing is many small operations, which cost more than they compute (on a CPU a Threefry call is a loop of
+its own). So the runtime traces the function once, finds the equations that depend on nothing but the key, runs those
+for a whole ``[T, B]`` block of keys in one call, and hands the results in step by step. The algorithm is not changed
+and does not know.
 
 The split is exact: the same equations run on the same keys, only earlier.
 """
@@ -80,8 +81,8 @@ class _Value:
 class _Walk:
     """Runs one half of a jaxpr.
 
-    The early half (``handed`` is None) computes the key-only values and collects those that the rest will ask for. The rest
-    walks the same equations and takes them as it comes to them, so that both agree on the order without a table.
+    The early half (``handed`` is None) computes the key-only values and collects those that the rest will ask for. The
+    rest walks the same equations and takes them as it comes to them, so that both agree on the order without a table.
     """
 
     def __init__(self, handed: list[Any] | None) -> None:

@@ -1,7 +1,8 @@
 """A group with a host environment: a loop on the host around compiled act and learn.
 
-Environments write straight into the unroll's buffers. The noise of a whole unroll is drawn in one call, and the values that truncated
-episodes are cut off at are looked up in one call at the unroll's end; a step is one act call and one environment step.
+Environments write straight into the unroll's buffers. The noise of a whole unroll is drawn in one call, and the values
+that truncated episodes are cut off at are looked up in one call at the unroll's end; a step is one act call and one
+environment step.
 """
 
 from __future__ import annotations

@@ -183,10 +183,11 @@ class _Execution:
         self.counters.take(report)
         telemetry.write(self.counters.record(), self.counters.env_steps)
         if report.cut_again:
+            spec = self.prepared.source.spec
             raise EnvironmentFault(
-                f"environment {self.prepared.source.name!r} truncated an environment twice within one unroll, although "
-                f"its spec says max_episode_steps={self.prepared.source.spec.max_episode_steps}. Set max_episode_steps to "
-                "None in its EnvSpec if it also truncates for other reasons."
+                f"environment {spec.name!r} truncated an episode twice within one unroll, although its spec says "
+                f"max_episode_steps={spec.max_episode_steps}. If it truncates for other reasons too, set "
+                "max_episode_steps to None in its EnvSpec."
             )
         if not report.finite:
             raise self._diverged(report)

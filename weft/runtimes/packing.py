@@ -1,7 +1,8 @@
 """A scan that writes what each step leaves behind as one array.
 
-``jax.lax.scan`` writes every leaf of a step's record by itself; on a GPU each is a kernel of its own, and with small batches
-their launches take longer than the work. Here the small leaves of a record lie side by side in one array of words.
+``jax.lax.scan`` writes every leaf of a step's record by itself; on a GPU each is a kernel of its own, and with small
+batches their launches take longer than the work. Here the small leaves of a record lie side by side in one array of
+words.
 """
 
 from __future__ import annotations

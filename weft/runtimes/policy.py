@@ -19,8 +19,8 @@ from weft.graph.loops import policy_view, timestep_schema
 class Policy:
     """Acts for one environment, or for a batch of them that begin and end together.
 
-    Recurrent policies remember: call ``reset`` before each episode; another batch size begins anew. ``greedy`` takes the
-    likeliest action, else one is drawn.
+    Recurrent policies remember: call ``reset`` before each episode; another batch size begins anew. ``greedy`` takes
+    the likeliest action, else one is drawn.
     """
 
     def __init__(self, algorithm: Algorithm, params: Tree, *, greedy: bool = True, seed: int = 0) -> None:

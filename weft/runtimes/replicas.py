@@ -1,7 +1,7 @@
 """Replicas of a group over the devices of this process, and seeds side by side on one: the same function, mapped.
 
-A function is written for one replica. ``Mapping.wrap`` makes it run on all of them: by ``shard_map`` over a mesh of devices, by ``vmap``
-over seeds, or as it is.
+A function is written for one replica. ``Layout.wrap`` makes it run on all of them: by ``shard_map`` over a mesh of
+devices, by ``vmap`` over seeds, or as it is.
 """
 
 from __future__ import annotations

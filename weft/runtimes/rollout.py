@@ -133,11 +133,13 @@ def make_rollout(algorithm: Algorithm, env: JaxEnv) -> Rollout:
             last_first=end.timestep.first,
             action_mask=recorded.action_mask,
         )
-        keys = (state.env_keys, state.act_keys)
         slices = slices_of(recorded.running, ended)
         if at_most_one_cut:
             slices = slices._replace(cut_again=(recorded.truncated.sum(0) > 1).sum(dtype=jnp.int32))
-        return LoopState(*end, *keys, state.step + length), unroll, slices
+        after = LoopState(
+            end.env, end.timestep, end.carry, end.running, state.env_keys, state.act_keys, state.step + length
+        )
+        return after, unroll, slices
 
     return Rollout(init, unroll)
 
@@ -180,8 +182,8 @@ class Cut(NamedTuple):
 def bootstrap_once(algorithm: Algorithm, params: Tree, cut: Cut, carry: Tree, following: Tree) -> jax.Array:
     """``[T, B]`` values of what would have followed, where each environment was cut at most once.
 
-    That is where an episode was cut, and at the last step: ``carry`` and ``following`` are what came after it, ``[B, ...]``. Both
-    are looked at in one batch. There is no branch on data: a GPU would have to wait for the host.
+    That is where an episode was cut, and at the last step: ``carry`` and ``following`` are what came after it, ``[B,
+    ...]``. Both are looked at in one batch. There is no branch on data: a GPU would have to wait for the host.
     """
     length, envs = cut.truncated.shape
     steps, rows = jnp.arange(length)[:, None], jnp.arange(envs)

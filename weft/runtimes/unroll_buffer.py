@@ -25,7 +25,8 @@ Episode = tuple[int, float, int]
 class UnrollBuffer:
     """``length`` steps of ``envs`` environments for each of ``seeds`` seeds (0: one, without a seed axis).
 
-    ``outs[t]`` is what the environments write after step t - 1, ``views[t]`` the same arrays as act sees them at step t.
+    ``outs[t]`` is what the environments write after step t - 1, ``views[t]`` the same arrays as act sees them at step
+    t.
     """
 
     def __init__(self, spec: EnvSpec, length: int, envs: int, seeds: int, action: Schema, extras: Schema) -> None:
@@ -104,7 +105,7 @@ class UnrollBuffer:
     def count_episodes(
         self, episode_return: Array, episode_length: Array, episodes: list[list[Episode]]
     ) -> tuple[NumpyArray, NumpyArray]:
-        """Append the episodes that ended in this unroll, in time order; returns the running totals of the unfinished ones.
+        """Append the episodes that ended in this unroll, in time order; returns the totals of the unfinished ones.
 
         A step that only resets is part of no episode.
         """
