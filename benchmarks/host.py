@@ -24,7 +24,10 @@ def cases(options: Options, stack: ExitStack) -> list[Case]:
 
 def _against_sb3(options: Options, worker: Worker, sizes: dict[str, int], stack: ExitStack) -> Case:
     case = Case(f"host: gym.make CartPole-v1, PPO {_words(sizes)}", "env steps/s", {})
-    case.comparisons = [Comparison("Weft", tuple(SB3), 4.0), Comparison("Weft", (LOOP,))]
+    case.comparisons = [
+        Comparison("Weft", tuple(SB3), 4.0),
+        Comparison("Weft", (LOOP,)),
+    ]
     _add(case, worker, options, "Weft", "ppo", **sizes)
     if (python := python_of("sb3")) and options.peers:
         peer = stack.enter_context(Worker("benchmarks.sb3_worker", python))

@@ -20,7 +20,7 @@ def loop(*, envs: int) -> Contender:
     """``gym.make`` environments stepped one by one in a bare Python loop: what one core reaches at best."""
     import gymnasium as gym
 
-    made = [gym.make(ENVIRONMENT, disable_env_checker=True) for _ in range(envs)]
+    made = [gym.make(ENVIRONMENT) for _ in range(envs)]
     for seed, env in enumerate(made):
         env.reset(seed=seed)
     # NumPy scalars, as ``action_space.sample()`` gives them: faster to check than Python's integers.

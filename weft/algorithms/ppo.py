@@ -82,7 +82,7 @@ class PPO(Algorithm):
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
-        """Adam behind a bound on the gradient's norm; on one long vector, which is fewer operations than leaf by leaf."""
+        """Adam behind a bound on the gradient's norm, on one long vector: fewer operations than leaf by leaf."""
         updates = self.spec.learn_steps * self.epochs * self.minibatches
         rate = linear(self.learning_rate, self.learning_rate_end, updates)
         return optax.flatten(optax.chain(optax.clip_by_global_norm(self.max_gradient_norm), optax.adam(rate, eps=1e-5)))

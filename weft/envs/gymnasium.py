@@ -34,7 +34,7 @@ class GymMaker:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, render: bool = False) -> gym.Env[Any, Any]:
-        """Make one, without Gymnasium's own checks: the probe checks spaces, and the vectoriser resets before it steps."""
+        """Make one, without Gymnasium's own checks: the probe checks spaces, the vectoriser resets before it steps."""
         spec = copy.deepcopy(find(self.id))  # a worker process may not have loaded the package that registers it
         spec.order_enforce = False
         options: dict[str, Any] = {"disable_env_checker": True, **self.options}

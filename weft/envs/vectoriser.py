@@ -292,7 +292,7 @@ class Vectoriser:
     def _replay(self, row: int, saved: dict[str, Any], out: Timestep) -> bool:
         """Bring one row back, and say whether it stands where it did."""
         shape, dtype = self._native_action
-        revive = dtype.type if self._to_scalars else (lambda act: np.asarray(act, dtype).reshape(shape))
+        revive = np.dtype(dtype).type if self._to_scalars else (lambda act: np.asarray(act, dtype).reshape(shape))
         replayed = replay(self._envs[row], saved, revive)
         if replayed is None:
             return False

@@ -14,7 +14,9 @@ def random_order(key: jax.Array, size: int) -> jax.Array:
     which slice of the order a number falls into, but at a slice's edge: what minibatches are drawn from.
     """
     if size > 2**24:
-        return jax.random.permutation(key, size)
+        order: jax.Array = jax.random.permutation(key, size)
+        return order
     low = jnp.uint32((1 << max(size - 1, 1).bit_length()) - 1)
     words = (jax.random.bits(key, (size,), jnp.uint32) & ~low) | jnp.arange(size, dtype=jnp.uint32)
-    return (jnp.sort(words) & low).astype(jnp.int32)
+    sorted_words: jax.Array = jnp.sort(words)
+    return (sorted_words & low).astype(jnp.int32)

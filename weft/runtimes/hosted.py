@@ -1,8 +1,7 @@
 """A group with a host environment: a loop on the host around compiled act and learn.
 
-Environments write straight into the unroll's buffers. The noise of a whole unroll is drawn in one call, and the values
-that truncated episodes are cut off at are looked up in one call at the unroll's end; a step is one act call and one
-environment step.
+Environments write straight into the unroll's buffers. The noise of a whole unroll is drawn in one call, and a
+step is one act call and one environment step.
 """
 
 from __future__ import annotations
@@ -12,18 +11,16 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from weft.core.keys import env_keys, fragment_key, step_keys
 from weft.core.trees import tree_map
-from weft.core.types import Acted, Array, Metrics, Timestep, TrainState, Tree, Unroll
+from weft.core.types import Array, Metrics, Timestep, TrainState, Tree, Unroll
 from weft.envs.protocol import HostEnv, HostFactory
 from weft.graph.algorithm import Algorithm
 from weft.graph.graph import Graph
 from weft.graph.loops import acted_schema
-from weft.runtimes.engine import Finite, Report, all_finite, is_key, make_stages
-from weft.runtimes.hoist import hoist
+from weft.runtimes.engine import Finite, Report
+from weft.runtimes.programs import Recall, make_programs
 from weft.runtimes.replicas import Layout, Lies
 from weft.runtimes.unroll_buffer import UnrollBuffer
 
@@ -31,10 +28,6 @@ from weft.runtimes.unroll_buffer import UnrollBuffer
 _SHARED: Any = Lies.SHARED
 _SPLIT: Any = Lies.SPLIT
 _SPLIT_TIME: Any = Lies.SPLIT_TIME
-
-UNROLL_LIES = Unroll(**dict.fromkeys(Unroll._fields, _SPLIT_TIME))._replace(
-    carry=_SPLIT, last_observation=_SPLIT, last_first=_SPLIT
-)
 
 
 class HostedState(NamedTuple):
@@ -50,16 +43,6 @@ class HostedState(NamedTuple):
     episode_length: Array  # [B] int64, on the host
 
 
-class _Programs(NamedTuple):
-    """The compiled functions of a bound algorithm; shapes are those of one replica and one seed."""
-
-    init: Callable[..., tuple[TrainState, tuple[Tree, ...], Tree, Array]]
-    noise: Callable[[Array, Array | np.int32], Tree]
-    act: Callable[[Tree, Tree, Timestep, Tree], Acted]
-    bootstrap: Callable[[Tree, Tree, Tree], Array]
-    learn: Callable[..., tuple[TrainState, tuple[Tree, ...], Metrics, Finite]]
-
-
 class HostedEngine:
     """Host environments with compiled act and learn, over replicas or over seeds."""
 
@@ -70,7 +53,7 @@ class HostedEngine:
     ) -> None:
         self.algorithm, self.layout, self.envs, self.seed, self.make = algorithm, layout, envs, seed, make
         self._lanes = max(layout.seeds, 1)
-        self._programs = _compile(algorithm, graph, layout)
+        self._programs = make_programs(algorithm, graph, layout)
         indices = np.arange(envs, dtype=np.int32)
         seeds = np.arange(seed, seed + layout.seeds) if layout.seeds else np.int32(seed)
         by_index = Lies.PLAIN if layout.seeds else Lies.SPLIT
@@ -78,9 +61,10 @@ class HostedEngine:
         params = jax.eval_shape(self._programs.init, *self._arguments)[0].params
         if layout.seeds:
             params = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype), params)
-        extras = acted_schema(algorithm, params).extras
-        action = acted_schema(algorithm, params).action
-        self._buffer = UnrollBuffer(algorithm.spec.environment, algorithm.unroll, envs, layout.seeds, action, extras)
+        acted = acted_schema(algorithm, params)
+        extras = {} if self._programs.recalls else acted.extras
+        environment = algorithm.spec.environment
+        self._buffer = UnrollBuffer(environment, algorithm.unroll, envs, layout.seeds, acted.action, extras)
         self._environments: list[HostEnv] = []
         self._state: HostedState | None = None
 
@@ -133,10 +117,12 @@ class HostedEngine:
         episodes: list[list[tuple[int, float, int]]] = [[] for _ in range(self._lanes)]
         shares = {"env": 0.0, "act": 0.0, "learn": 0.0}
         for _ in range(learn_steps):
-            unroll = self._unroll(shares, episodes)
+            unroll, recall = self._unroll(shares, episodes)
             began = time.perf_counter()
             assert self._state is not None
-            train, fragments, scalars, ok = self._programs.learn(self._state.train, self._state.fragments, unroll)
+            train, fragments, scalars, ok = self._programs.learn(
+                self._state.train, self._state.fragments, unroll, recall
+            )
             self._state = self._state._replace(train=train, fragments=fragments)
             metrics.append(scalars)
             finite.append(ok)
@@ -176,19 +162,23 @@ class HostedEngine:
         totals = np.zeros(batch, np.float64), np.zeros(batch, np.int64)
         return HostedState(train, fragments, carry, keys, np.int32(0), timestep, *totals)
 
-    def _unroll(self, shares: dict[str, float], episodes: list[list[tuple[int, float, int]]]) -> Unroll:
+    def _unroll(
+        self, shares: dict[str, float], episodes: list[list[tuple[int, float, int]]]
+    ) -> tuple[Unroll, Recall | None]:
         """T steps of every environment; the unroll is a view of the buffer, until the buffer rolls."""
         state, buffer, programs = self._state, self._buffer, self._programs
         assert state is not None
         clock = time.perf_counter
         params, start = state.train.params, state.carry
         began = clock()
-        noise = buffer.by_step(jax.tree.map(np.asarray, programs.noise(state.act_keys, np.int32(state.step + 1))))
+        leaves = tuple(jax.tree.leaves(params))
+        drawn = programs.noise(state.act_keys, np.int32(state.step + 1))
+        noise = buffer.by_step(jax.tree.map(np.asarray, drawn))
         carry, acting, stepping = start, clock() - began, 0.0
         act, environments, single = programs.act, self._environments, len(self._environments) == 1
         for t in range(buffer.length):
             began = clock()
-            acted = act(params, carry, buffer.views[t], noise[t])
+            acted = act(leaves, carry, buffer.views[t], noise[t])
             action = buffer.remember(t, acted)
             carry = acted.carry
             now = clock()
@@ -207,62 +197,12 @@ class HostedEngine:
         self._state = state._replace(carry=carry, step=step, episode_return=totals[0], episode_length=totals[1])
         shares["env"] += stepping
         shares["act"] += acting + clock() - began
-        return unroll
+        return unroll, Recall(buffer.seen(), drawn) if programs.recalls else None
 
 
 _STATE_LIES = HostedState(**dict.fromkeys(HostedState._fields, _SHARED))._replace(
     carry=_SPLIT, act_keys=_SPLIT, timestep=_SPLIT
 )
-
-
-def _compile(algorithm: Algorithm, graph: Graph, layout: Layout) -> _Programs:
-    stages = make_stages(algorithm, graph)
-    params = jax.eval_shape(algorithm.init, jax.eval_shape(lambda: jax.random.key(0))).params
-    start = algorithm.initial_carry()
-
-    def init(seed: Array, indices: Array) -> tuple[TrainState, tuple[Tree, ...], Tree, Array]:
-        train, fragments = stages.init(seed)
-        batch = indices.shape[0]
-        carry = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (batch, *jnp.shape(x))), start)
-        return train, fragments, carry, env_keys(fragment_key(seed, "act"), indices)
-
-    from weft.graph.loops import as_schema, policy_view, timestep_schema
-
-    one = jax.tree.map(
-        lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype),
-        policy_view(timestep_schema(algorithm.spec.environment, 1)),
-    )
-    act = hoist(algorithm.act, params, as_schema(start), one)
-    drawn_schema = jax.eval_shape(act.early, jax.eval_shape(lambda: jax.random.key(0)))
-
-    def noise(keys: Array, step: Array) -> Tree:
-        drawn = jax.vmap(jax.vmap(act.early))(step_keys(keys, step, algorithm.unroll))
-        return jax.tree.map(lambda x: jax.random.key_data(x) if is_key(x) else x, drawn)  # NumPy has no keys
-
-    def act_batch(params: Tree, carry: Tree, timestep: Timestep, noise: Tree) -> Acted:
-        noise = jax.tree.map(lambda like, x: jax.random.wrap_key_data(x) if is_key(like) else x, drawn_schema, noise)
-        acted: Acted = jax.vmap(act.rest, (0, None, 0, 0))(noise, params, carry, timestep)
-        # A copy: a carry that is the observation itself would else be a view of a buffer that is written again.
-        return acted._replace(carry=jax.tree.map(jnp.copy, acted.carry))
-
-    def bootstrap(params: Tree, carry: Tree, observation: Tree) -> Array:
-        return jax.vmap(algorithm.bootstrap, (None, 0, 0))(params, carry, observation)
-
-    def learn(
-        train: TrainState, fragments: tuple[Tree, ...], unroll: Unroll
-    ) -> tuple[TrainState, tuple[Tree, ...], Metrics, Finite]:
-        train, fragments, metrics, finite = stages.learn(train, fragments, unroll)
-        return train, fragments, metrics, finite._replace(learned=finite.learned & all_finite(train.params))
-
-    shared, split, plain = Lies.SHARED, Lies.SPLIT, Lies.PLAIN
-    by_index = plain if layout.seeds else split
-    return _Programs(
-        init=layout.wrap(init, (shared, by_index), (shared, shared, split, split)),
-        noise=layout.wrap(noise, (split, plain), Lies.SPLIT_TIME),
-        act=layout.wrap(act_batch, (shared, split, split, split), split),
-        bootstrap=layout.wrap(bootstrap, (shared, split, split), split),
-        learn=layout.wrap(learn, (shared, shared, UNROLL_LIES), (shared, shared, shared, shared), donate=(0, 1)),
-    )
 
 
 def _lane(timestep: Timestep, k: int, envs: int) -> Timestep:

@@ -45,8 +45,16 @@ class UnrollBuffer:
 
     def by_step(self, noise: Tree) -> list[Tree]:
         """An unroll's noise cut into steps: ``[T, B, ...]`` or ``[K, T, B, ...]`` leaves to a list of T trees."""
-        axis = (slice(None),) if self.seeds else ()
-        return [tree_map(lambda x, t=t: x[(*axis, t)], noise) for t in range(self.length)]
+        if self.seeds:
+            noise = tree_map(lambda x: np.moveaxis(x, 1, 0), noise)
+        if isinstance(noise, tuple) and noise:
+            return list(zip(*noise, strict=True))  # several times as quick as a map for each step
+        return [tree_map(lambda x, t=t: x[t], noise) for t in range(self.length)]
+
+    def seen(self) -> Timestep:
+        """What act saw in this unroll, ``[T, B, ...]`` or ``[K, T, B, ...]``. Views, not copies."""
+        before: Timestep = tree_map(lambda x: x[: self.length], policy_view(self._steps))
+        return self._time_by_seed(before)  # type: ignore[no-any-return]
 
     def remember(self, t: int, acted: Acted) -> NumpyArray:
         """Keep what act gave at step t, and return the actions as NumPy, rows in order."""

@@ -1,0 +1,107 @@
+"""The compiled functions around a host environment: what a step calls, and what an unroll calls.
+
+A step's act call gives the action and nothing else where it can: what learn wants remembered (log-probability, value)
+is then found for the whole unroll at once, inside learn's program, from what act saw and the noise it was handed. That
+makes the step's call much shorter, and the numbers do not depend on how environments were batched for inference. An
+act that carries something from step to step keeps its extras as it goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from weft.core.keys import env_keys, fragment_key, step_keys
+from weft.core.types import Acted, Array, Metrics, Timestep, TrainState, Tree, Unroll
+from weft.graph.algorithm import Algorithm
+from weft.graph.graph import Graph
+from weft.graph.loops import as_schema, policy_view, timestep_schema
+from weft.runtimes.engine import Finite, all_finite, is_key, make_stages
+from weft.runtimes.hoist import hoist
+from weft.runtimes.replicas import Layout, Lies
+
+_SPLIT: Any = Lies.SPLIT
+_SPLIT_TIME: Any = Lies.SPLIT_TIME
+UNROLL_LIES = Unroll(**dict.fromkeys(Unroll._fields, _SPLIT_TIME))._replace(
+    carry=_SPLIT, last_observation=_SPLIT, last_first=_SPLIT
+)
+
+
+class Recall(NamedTuple):
+    """What act saw in an unroll and what it was handed: enough to find its extras again."""
+
+    timestep: Timestep  # [T, B, ...]
+    noise: Tree  # [T, B, ...]
+
+
+class Programs(NamedTuple):
+    """The compiled functions of a bound algorithm; shapes are those of one replica and one seed."""
+
+    init: Callable[..., tuple[TrainState, tuple[Tree, ...], Tree, Array]]
+    noise: Callable[..., Tree]  # keys [B], the first step's number -> [T, B, ...]
+    act: Callable[[tuple[Array, ...], Tree, Timestep, Tree], Acted]  # takes the leaves of params: flattened once
+    bootstrap: Callable[[Tree, Tree, Tree], Array]
+    learn: Callable[..., tuple[TrainState, tuple[Tree, ...], Metrics, Finite]]
+    recalls: bool  # learn finds act's extras by itself, from a Recall
+
+
+def make_programs(algorithm: Algorithm, graph: Graph, layout: Layout) -> Programs:
+    """The functions, to be compiled when they are first called."""
+    stages = make_stages(algorithm, graph)
+    params = jax.eval_shape(algorithm.init, jax.eval_shape(lambda: jax.random.key(0))).params
+    structure = jax.tree.structure(params)
+    start = algorithm.initial_carry()
+    recalls = not jax.tree.leaves(start)
+
+    def init(seed: Array, indices: Array) -> tuple[TrainState, tuple[Tree, ...], Tree, Array]:
+        train, fragments = stages.init(seed)
+        batch = indices.shape[0]
+        carry = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (batch, *jnp.shape(x))), start)
+        return train, fragments, carry, env_keys(fragment_key(seed, "act"), indices)
+
+    seen = policy_view(timestep_schema(algorithm.spec.environment, 1))
+    one = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype), seen)
+    act = hoist(algorithm.act, params, as_schema(start), one)
+    drawn = jax.eval_shape(act.early, jax.eval_shape(lambda: jax.random.key(0)))
+
+    def noise(keys: Array, step: Array) -> Tree:
+        early = jax.vmap(jax.vmap(act.early))(step_keys(keys, step, algorithm.unroll))
+        return jax.tree.map(lambda x: jax.random.key_data(x) if is_key(x) else x, early)  # NumPy has no keys
+
+    def act_batch(params: Tree, carry: Tree, timestep: Timestep, noise: Tree) -> Acted:
+        noise = jax.tree.map(lambda like, x: jax.random.wrap_key_data(x) if is_key(like) else x, drawn, noise)
+        acted: Acted = jax.vmap(act.rest, (0, None, 0, 0))(noise, params, carry, timestep)
+        return acted
+
+    def act_step(leaves: tuple[Array, ...], carry: Tree, timestep: Timestep, noise: Tree) -> Acted:
+        acted = act_batch(jax.tree.unflatten(structure, leaves), carry, timestep, noise)
+        # A copy: a carry that is the observation itself would else be a view of a buffer that is written again.
+        carry = jax.tree.map(jnp.copy, acted.carry)
+        return Acted(acted.action, carry, {} if recalls else acted.extras)
+
+    def bootstrap(params: Tree, carry: Tree, observation: Tree) -> Array:
+        return jax.vmap(algorithm.bootstrap, (None, 0, 0))(params, carry, observation)
+
+    def learn(
+        train: TrainState, fragments: tuple[Tree, ...], unroll: Unroll, recall: Recall | None
+    ) -> tuple[TrainState, tuple[Tree, ...], Metrics, Finite]:
+        if recall is not None:
+            again = jax.vmap(act_batch, (None, None, 0, 0))(train.params, unroll.carry, recall.timestep, recall.noise)
+            unroll = unroll._replace(extras=again.extras)
+        train, fragments, metrics, finite = stages.learn(train, fragments, unroll)
+        return train, fragments, metrics, finite._replace(learned=finite.learned & all_finite(train.params))
+
+    shared, split, plain, split_time = Lies.SHARED, Lies.SPLIT, Lies.PLAIN, Lies.SPLIT_TIME
+    by_index = plain if layout.seeds else split
+    state = (shared, shared, UNROLL_LIES, split_time)
+    return Programs(
+        init=layout.wrap(init, (shared, by_index), (shared, shared, split, split)),
+        noise=layout.wrap(noise, (split, plain), split_time),
+        act=layout.wrap(act_step, (shared, split, split, split), split),
+        bootstrap=layout.wrap(bootstrap, (shared, split, split), split),
+        learn=layout.wrap(learn, state, (shared, shared, shared, shared), donate=(0, 1)),
+        recalls=recalls,
+    )
