@@ -53,7 +53,7 @@ def native(*, envs: int) -> Contender:
 
 def vectoriser(*, envs: int) -> Contender:
     """Weft's vectoriser, with its checks and its log for resuming."""
-    from weft.envs.protocol import timestep_buffers
+    from weft.core.buffers import timestep_buffers
     from weft.envs.registry import open_environment
 
     source = open_environment(ENVIRONMENT, vector="each")

@@ -13,6 +13,7 @@ from weft.graph.algorithm import Algorithm
 from weft.plans.plan import Plan
 from weft.runtimes.config import Prepared, RunConfig, Settings, prepare
 from weft.runtimes.evaluate import Evaluation
+from weft.runtimes.jax_setup import set_up
 from weft.runtimes.run import Run
 
 
@@ -46,6 +47,7 @@ def train(
     from weft.runtimes.local import train as train_locally
 
     _check_runtime(on)
+    set_up(cache=False)
     config = RunConfig(algorithm, environment, fields, plan, steps, seed, seeds, envs, vector, dict(env_options or {}))
     settings = Settings(Path(root), run, quiet, tensorboard, wandb, checkpoint_seconds)
     return train_locally(config, settings)

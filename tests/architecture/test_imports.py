@@ -29,7 +29,7 @@ def test_a_worker_with_a_gymnasium_environment_never_loads_jax() -> None:
     loaded = loaded_by(
         """
 import numpy as np
-from weft.envs.protocol import timestep_buffers
+from weft.core.buffers import timestep_buffers
 from weft.envs.registry import open_environment
 for vector in ("each", "native"):
     source = open_environment("CartPole-v1", vector=vector)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from weft.core.buffers import timestep_buffers
 from weft.core.specs import num_choices
 from weft.core.trees import tree_leaves, tree_map, tree_paths
 from weft.envs.fake import ScriptedEnv
-from weft.envs.protocol import HostEnv, timestep_buffers
+from weft.envs.protocol import HostEnv
 from weft.envs.registry import open_environment
 from weft.envs.vectoriser import Vectoriser
 

@@ -9,11 +9,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from weft.core.buffers import timestep_buffers
 from weft.core.errors import ConfigError, MissingExtra, UnknownName
 from weft.core.specs import Discrete, EnvSpec
 from weft.envs.fake import ScriptedEnv
 from weft.envs.native import NativeVector
-from weft.envs.protocol import EnvSource, timestep_buffers
+from weft.envs.protocol import EnvSource
 from weft.envs.registry import open_environment
 from weft.envs.vectoriser import Vectoriser
 
@@ -194,7 +195,7 @@ def test_a_host_environment_never_loads_jax():
         "import sys\n"
         "import numpy as np\n"
         "from weft.envs.registry import open_environment\n"
-        "from weft.envs.protocol import timestep_buffers\n"
+        "from weft.core.buffers import timestep_buffers\n"
         "names = ('CartPole-v1', 'each'), ('CartPole-v1', 'native'), ('weft.envs.fake:ScriptedEnv', 'auto')\n"
         "for name, vector in names:\n"
         "    source = open_environment(name, vector=vector)\n"

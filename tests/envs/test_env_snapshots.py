@@ -7,12 +7,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from weft.core.buffers import timestep_buffers
 from weft.core.errors import ConfigError
 from weft.core.trees import tree_leaves
 from weft.envs.episodes import EpisodeLog
 from weft.envs.fake import ScriptedEnv
 from weft.envs.probe import probe
-from weft.envs.protocol import timestep_buffers
 from weft.envs.registry import open_environment
 from weft.envs.vectoriser import Vectoriser
 

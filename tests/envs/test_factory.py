@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from weft.core.buffers import timestep_buffers
 from weft.core.errors import ConfigError, EnvironmentFault, EnvironmentRaised, UnknownName
 from weft.envs.fake import ScriptedEnv
-from weft.envs.protocol import timestep_buffers
 from weft.envs.registry import open_environment
 
 MODULE = """

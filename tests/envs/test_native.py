@@ -6,10 +6,10 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
+from weft.core.buffers import timestep_buffers
 from weft.core.errors import ConfigError, EnvironmentFault, EnvironmentRaised
 from weft.envs.fake import ScriptedEnv
 from weft.envs.native import NativeVector, probe_native
-from weft.envs.protocol import timestep_buffers
 from weft.envs.registry import open_environment
 
 SAME, NEXT, OFF = AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED

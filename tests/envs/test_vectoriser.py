@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from weft.core.buffers import timestep_buffers
 from weft.core.errors import ConfigError, EnvironmentFault, EnvironmentRaised
 from weft.core.keys import host_seed
 from weft.envs.fake import ScriptedEnv
 from weft.envs.probe import probe
-from weft.envs.protocol import timestep_buffers
 from weft.envs.vectoriser import Vectoriser
 
 

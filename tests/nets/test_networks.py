@@ -9,6 +9,7 @@ from toys import farthest, same
 from weft.core.errors import ConfigError, UnknownName
 from weft.core.specs import Box, Discrete, MultiBinary, MultiDiscrete, allocate
 from weft.nets import Encoder, Network, NetworkOutput, actor_critic, apply_sequence, as_network, reset_carry
+from weft.nets.convolution import convolve
 from weft.nets.encoders import has_image, is_image
 
 IMAGE = Box((8, 9, 2), "uint8", 0, 255)
@@ -136,3 +137,25 @@ def test_anything_else_is_not(wrong):
 def test_an_unknown_cell_is_refused():
     with pytest.raises(UnknownName, match="gru"):
         actor_critic(Box((2,)), 3, recurrent="gruu")
+
+
+@pytest.mark.parametrize("shape", [(12, 12), (12, 12, 3), (3, 12, 12)])
+def test_images_are_seen_whichever_way_round(shape):
+    """uint8 images go through the CNN and are scaled, with channels first, last or none."""
+    space = Box(shape, "uint8", 0, 255)
+    network = actor_critic(space, 2)
+    params = network.init(jax.random.key(0))
+    names = {jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(params)[0]}
+    assert any("CNN" in name for name in names)
+    image = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
+    assert network.apply(params, (), image).logits.shape == (2,)
+    assert jax.vmap(lambda x: network.apply(params, (), x))(image[None]).value.shape == (1,)
+
+
+def test_a_convolution_by_patches_is_a_convolution():
+    random = np.random.default_rng(0)
+    for side, channels, size, stride in ((12, 3, 3, 1), (12, 4, 4, 2), (13, 2, 3, 2), (17, 1, 8, 4)):
+        x = random.normal(size=(2, side, side, channels)).astype(np.float32)
+        kernel = random.normal(size=(size, size, channels, 5)).astype(np.float32)
+        found, expected = (convolve(x, kernel, stride, by_patches=way) for way in (True, False))
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)

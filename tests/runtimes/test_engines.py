@@ -9,11 +9,12 @@ import pytest
 from toys import SMALL, Counter, Probe, farthest, last_unroll, prepared, same, started
 
 import weft
+from weft.core.buffers import timestep_buffers
 from weft.core.errors import EnvironmentFault, GraphError
 from weft.core.specs import Box, Discrete, EnvSpec
 from weft.core.types import Acted
 from weft.envs.jax_on_host import JaxOnHost, JaxOnHostFactory
-from weft.envs.protocol import EnvSource, Transition, timestep_buffers
+from weft.envs.protocol import EnvSource, Transition
 from weft.envs.registry import open_environment
 from weft.runtimes.hoist import MAX_BYTES
 from weft.runtimes.local import make_engine

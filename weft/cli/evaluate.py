@@ -58,7 +58,7 @@ def _evaluate(flags: EvalFlags) -> tuple[Path, dict[int, Evaluation], Path | Non
     """The run's folder, the results of each of its seeds, and where the video is."""
     from weft.runtimes.jax_setup import set_up
 
-    set_up(host_environment=True)
+    set_up(cache=True)
     from weft.api import open_run_folder
     from weft.runtimes.evaluate import evaluate_policy, record_episode
     from weft.runtimes.video import video_suffix, write_video

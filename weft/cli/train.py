@@ -88,7 +88,7 @@ def _train(flags: RunFlags, output: OutputFlags, fields: dict[str, Any], env_opt
     from weft.runtimes.config import RunConfig, Settings
     from weft.runtimes.jax_setup import set_up
 
-    set_up(host_environment=not flags.environment.startswith(("weft:", "gymnax:")))
+    set_up(cache=True)
     from weft.runtimes.local import train
 
     config = RunConfig(

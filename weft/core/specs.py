@@ -102,6 +102,8 @@ class EnvSpec:
     pure: bool = False  # a JAX environment: it can be fused into a compiled program
     max_episode_steps: int | None = None
     frame_skip: int = 1
+    action_start: Any = 0  # added to a discrete action in the environment's own units
+    action_shape: Shape | None = None  # of a MultiDiscrete or MultiBinary that has several axes there
     extra: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -121,9 +123,13 @@ class EnvSpec:
     def to_native(self, action: Any, xp: Any = np) -> Any:
         """Map a policy's action (``[..., *shape]``) to the environment's own units; ``xp`` is numpy or jax.numpy.
 
-        A bounded Box is clipped to ``[-1, 1]`` and stretched to its bounds; everything else passes unchanged.
+        A bounded Box is clipped to ``[-1, 1]`` and stretched to its bounds; discrete actions are shifted and shaped.
         """
         native = self.native_action
+        if not isinstance(native, Box) and self.action_shape is not None:
+            action = action.reshape((*action.shape[:-1], *self.action_shape))
+        if not isinstance(native, Box) and np.any(self.action_start):
+            action = action + xp.asarray(self.action_start, native.dtype)
         if not isinstance(native, Box) or not native.bounded.any():
             return action
         bounded = native.bounded

@@ -22,6 +22,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from weft.core.buffers import timestep_buffers
 from weft.core.errors import ConfigError, EnvironmentFault, EnvironmentRaised, MissingExtra
 from weft.core.keys import host_seed
 from weft.core.specs import EnvSpec, allocate
@@ -30,7 +31,7 @@ from weft.core.types import Timestep
 from weft.envs.masks import KEY, mask_batch
 from weft.envs.observations import FiniteScan, Misfit, ObservationWriter, leaves_of
 from weft.envs.probe import attempt, first_allowed, frame_skip_of
-from weft.envs.protocol import HostEnv, Snapshot, timestep_buffers
+from weft.envs.protocol import HostEnv, Snapshot
 from weft.envs.spaces import action_shape, action_spec, batch_converter, observation_spec
 
 NDArray: TypeAlias = np.ndarray[Any, Any]

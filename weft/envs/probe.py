@@ -13,7 +13,7 @@ from weft.core.specs import Discrete, EnvSpec, MultiDiscrete, Space, allocate
 from weft.core.trees import tree_leaves
 from weft.envs.masks import KEY, mask_row
 from weft.envs.observations import FiniteScan, Misfit, ObservationWriter
-from weft.envs.spaces import action_spec, batch_converter, observation_spec
+from weft.envs.spaces import action_spec, batch_converter, native_layout, observation_spec
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 
@@ -69,12 +69,15 @@ def _probe(name: str, env: gym.Env[Any, Any]) -> EnvSpec:
         if not isinstance(getattr(env, attribute, None), gym.Space):
             raise EnvironmentFault(f"environment {name!r}: {attribute} is not a gymnasium.Space. Set it in __init__.")
     native = action_spec(env.action_space, name)
+    start, shape = native_layout(env.action_space)
     spec = EnvSpec(
         name=name,
         observation=observation_spec(env.observation_space, name),
         native_action=native,
         max_episode_steps=None if env.spec is None else env.spec.max_episode_steps,
         frame_skip=frame_skip_of(env),
+        action_start=start,
+        action_shape=shape,
     )
     writer = ObservationWriter(env.observation_space)
 

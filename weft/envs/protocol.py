@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from weft.core.specs import EnvSpec, allocate
+from weft.core.specs import EnvSpec
 from weft.core.types import Array, Timestep, Tree
 
 if TYPE_CHECKING:
@@ -123,16 +123,3 @@ class EnvSource:
 
 EnvLike: TypeAlias = "str | JaxEnv | EnvSource | Callable[[], Any]"
 """A name, a JAX environment, an opened source, or a function that makes a ``gymnasium.Env`` or a JAX environment."""
-
-
-def timestep_buffers(spec: EnvSpec, leading: tuple[int, ...]) -> Timestep:
-    """Zeroed NumPy buffers for a host environment's timestep, with ``leading`` axes: ``(B,)`` or ``(T, B)``."""
-    return Timestep(
-        observation=allocate(spec.observation, leading),
-        reward=np.zeros(leading, np.float32),
-        terminated=np.zeros(leading, np.bool_),
-        truncated=np.zeros(leading, np.bool_),
-        final_observation=allocate(spec.observation, leading),
-        action_mask=np.ones((*leading, spec.mask_size), np.bool_) if spec.action_mask else None,
-        valid=np.ones(leading, np.bool_) if spec.next_step_reset else None,
-    )

@@ -49,6 +49,14 @@ def action_spec(space: gym.Space[Any], name: str) -> Space:
     return spec
 
 
+def native_layout(space: gym.Space[Any]) -> tuple[Any, tuple[int, ...] | None]:
+    """What parts the environment's discrete actions from policies': where they start, and their axes if not one."""
+    start: Any = getattr(space, "start", 0)
+    start = np.asarray(start).tolist() if np.any(start) else 0
+    several = isinstance(space, gym.spaces.MultiDiscrete | gym.spaces.MultiBinary) and len(space.shape) != 1
+    return start, tuple(space.shape) if several and space.shape is not None else None
+
+
 def batch_converter(space: gym.Space[Any], spec: EnvSpec) -> BatchConverter:
     """How to turn a batch of policies' actions into the environment's; equal to ``spec.to_native``, but lean."""
     match space:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from weft.core.buffers import timestep_buffers
 from weft.core.specs import EnvSpec
 from weft.core.types import Acted, Timestep, Tree, Unroll
-from weft.envs.protocol import timestep_buffers
 from weft.graph.algorithm import Algorithm
 from weft.graph.fragment import Fragment, Port, Schema
 from weft.graph.graph import Graph

@@ -60,7 +60,7 @@ class CNN(nn.Module):
 class Encoder(nn.Module):
     """Any observation to a vector: each leaf by its own space, side by side, then an MLP where ``hidden`` has layers.
 
-    An image (a uint8 Box of three axes) goes through a CNN, integers become one-hot, the rest is flattened.
+    An image (see ``is_image``) goes through a CNN, integers become one-hot, the rest is flattened.
     """
 
     space: Any  # SpaceTree; flax would turn a dict field into a FrozenDict, which is a Mapping too
@@ -76,8 +76,8 @@ class Encoder(nn.Module):
 
     def _leaf(self, space: Space, x: jax.Array) -> jax.Array:
         match space:
-            case Box() if is_image(space):
-                return CNN()(x.astype(jnp.float32) / 255.0)
+            case Box(shape=shape) if is_image(space):
+                return CNN()(channels_last(x, shape).astype(jnp.float32) / 255.0)
             case Box(shape=shape):
                 return x.astype(jnp.float32).reshape((*x.shape[: x.ndim - len(shape)], -1))
             case Discrete(n=n):
@@ -90,8 +90,23 @@ class Encoder(nn.Module):
 
 
 def is_image(space: SpaceTree) -> bool:
-    """Whether a space holds images: uint8 with three axes, and large enough to convolve."""
-    return isinstance(space, Box) and space.dtype == "uint8" and len(space.shape) == 3 and min(space.shape[:2]) >= 7
+    """Whether a space holds images: uint8, ``[H, W]``, ``[H, W, C]`` or ``[C, H, W]``, and large enough to convolve."""
+    if not isinstance(space, Box) or space.dtype != "uint8" or len(space.shape) not in (2, 3):
+        return False
+    sides = space.shape[1:] if _channels_first(space.shape) else space.shape[:2]
+    return min(sides) >= 7
+
+
+def channels_last(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """An image of ``shape``, with any batch axes in front, as ``[..., H, W, C]``."""
+    if len(shape) == 2:
+        return x[..., None]
+    return jnp.moveaxis(x, -3, -1) if _channels_first(shape) else x
+
+
+def _channels_first(shape: tuple[int, ...]) -> bool:
+    """Frame stacks and PyTorch's images: a few channels, then two longer sides."""
+    return len(shape) == 3 and shape[0] < 7 and min(shape[1:]) >= 7 and shape[0] < shape[2]
 
 
 def has_image(space: SpaceTree) -> bool:

@@ -14,9 +14,7 @@ def random_order(key: jax.Array, size: int) -> jax.Array:
     which slice of the order a number falls into, but at a slice's edge: what minibatches are drawn from.
     """
     if size > 2**24:
-        order: jax.Array = jax.random.permutation(key, size)
-        return order
+        return jnp.asarray(jax.random.permutation(key, size))
     low = jnp.uint32((1 << max(size - 1, 1).bit_length()) - 1)
     words = (jax.random.bits(key, (size,), jnp.uint32) & ~low) | jnp.arange(size, dtype=jnp.uint32)
-    sorted_words: jax.Array = jnp.sort(words)
-    return (sorted_words & low).astype(jnp.int32)
+    return jnp.asarray(jnp.sort(words) & low, jnp.int32)

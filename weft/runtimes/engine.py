@@ -37,7 +37,10 @@ class Engine(Protocol):
     report.
     """
 
-    asynchronous: bool
+    @property
+    def asynchronous(self) -> bool:
+        """Whether ``advance`` returns early."""
+        ...
 
     def start(self) -> None:
         """Begin from nothing."""

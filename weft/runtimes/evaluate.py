@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from weft.core.buffers import timestep_buffers
 from weft.core.errors import ConfigError
 from weft.envs.jax_on_host import JaxOnHostFactory
-from weft.envs.protocol import EnvSource, HostFactory, timestep_buffers
+from weft.envs.protocol import EnvSource, HostFactory
 from weft.runtimes.policy import Policy
 
 EVALUATION_SEED = 1_000_003

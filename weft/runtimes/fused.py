@@ -52,7 +52,10 @@ STATE_LIES = FusedState(train=_SHARED, loop=_LOOP_LIES, fragments=_SHARED)
 class FusedEngine:
     """Environment, act and learn as one compiled program, over replicas or over seeds."""
 
-    asynchronous = True
+    @property
+    def asynchronous(self) -> bool:
+        """Whether a dispatch returns before the work is over: on a CPU it is made to wait (jax_setup)."""
+        return jax.default_backend() != "cpu"
 
     def __init__(self, algorithm: Algorithm, graph: Graph, env: JaxEnv, layout: Layout, envs: int, seed: int) -> None:
         self.layout = layout

@@ -46,7 +46,10 @@ class HostedState(NamedTuple):
 class HostedEngine:
     """Host environments with compiled act and learn, over replicas or over seeds."""
 
-    asynchronous = False
+    @property
+    def asynchronous(self) -> bool:
+        """Never: the environments are stepped in ``advance``."""
+        return False
 
     def __init__(
         self, algorithm: Algorithm, graph: Graph, make: HostFactory, layout: Layout, envs: int, seed: int

@@ -6,15 +6,15 @@ import os
 from pathlib import Path
 
 
-def set_up(*, host_environment: bool, cache: bool = True) -> None:
+def set_up(*, cache: bool) -> None:
     """Settings that must be made before JAX's backends start; what the user has set in the environment stays.
 
-    With a host environment, calls on the CPU are many and small: made in the calling thread they take half the time.
-    Compiled programs are kept on disk, so that the next start is quicker.
+    Around a host environment, calls on the CPU are many and small: made in the calling thread they take half the time.
+    With ``cache``, compiled programs are kept on disk, so that the next start is quicker.
     """
     import jax
 
-    if host_environment and "JAX_CPU_ENABLE_ASYNC_DISPATCH" not in os.environ:
+    if "JAX_CPU_ENABLE_ASYNC_DISPATCH" not in os.environ:
         jax.config.update("jax_cpu_enable_async_dispatch", False)
     if cache and getattr(jax.config, "jax_compilation_cache_dir", None) is None:  # which also has the variable's
         home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from weft.core.buffers import timestep_buffers
 from weft.core.specs import EnvSpec
 from weft.core.trees import tree_map
 from weft.core.types import Acted, Array, Timestep, Tree, Unroll
-from weft.envs.protocol import timestep_buffers
 from weft.graph.fragment import Schema
 from weft.graph.loops import policy_view
 
