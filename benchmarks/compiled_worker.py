@@ -69,5 +69,5 @@ def bare(*, path: str, envs: int, unroll: int, epochs: int, minibatches: int, it
 
 
 if __name__ == "__main__":
-    set_up(host_environment=False)
+    set_up(cache=False)
     serve({"ppo": ppo, "bare": bare, "stepping": stepping.compiled})

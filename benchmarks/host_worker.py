@@ -29,5 +29,5 @@ def ppo(*, envs: int, unroll: int, epochs: int, minibatches: int) -> Contender:
 
 
 if __name__ == "__main__":
-    set_up(host_environment=True)
+    set_up(cache=False)
     serve({"ppo": ppo, "loop": stepping.loop, "native": stepping.native, "vectoriser": stepping.vectoriser})

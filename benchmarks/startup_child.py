@@ -14,7 +14,7 @@ def main(environment: str) -> None:
     from weft.runtimes.config import RunConfig
     from weft.runtimes.jax_setup import set_up
 
-    set_up(host_environment=not environment.startswith("weft:"))
+    set_up(cache=True)
     from weft.runtimes.config import prepare
     from weft.runtimes.local import make_engine
 

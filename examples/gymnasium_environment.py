@@ -45,8 +45,8 @@ def make_docking(limit: int = 60) -> gym.Env:
     return Docking(limit)
 
 
-def main(steps: int = 150_000, **settings: Any) -> weft.Run:
-    ppo = weft.PPO(unroll=32, learning_rate=1e-3)
+def main(steps: int = 200_000, **settings: Any) -> weft.Run:
+    ppo = weft.PPO(unroll=32, learning_rate=2e-3, discount=0.98)
     run = weft.train(ppo, make_docking, envs=32, steps=steps, run="gymnasium-environment", **settings)
     print(f"return {run.summary['return_mean']:.1f}, kept in {run.folder}")
     return run

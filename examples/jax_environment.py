@@ -58,8 +58,8 @@ class Docking:
         return jnp.stack([ship.position, ship.speed])
 
 
-def main(steps: int = 150_000, **settings: Any) -> weft.Run:
-    ppo = weft.PPO(unroll=32, learning_rate=1e-3)
+def main(steps: int = 200_000, **settings: Any) -> weft.Run:
+    ppo = weft.PPO(unroll=32, learning_rate=2e-3, discount=0.98)
     run = weft.train(ppo, Docking(), envs=32, steps=steps, run="jax-environment", **settings)
     print(f"return {run.summary['return_mean']:.1f}, kept in {run.folder}")
     return run

@@ -1,7 +1,7 @@
 """Another network: two separate towers of your own, written with jax.numpy alone.
 
 python examples/network.py
-weft train examples.network:Towers weft:CartPole-v1 --envs 32 --steps 150_000
+weft train examples.network:Towers weft:CartPole-v1 --envs 32 --steps 200_000
 """
 
 from dataclasses import dataclass
@@ -27,17 +27,17 @@ def apply(params: dict[str, Any], observation: jax.Array) -> tuple[jax.Array, ja
 
 
 def tower(key: jax.Array, outputs: int, scale: float) -> list[dict[str, jax.Array]]:
-    first, last = jax.random.split(key)
-    orthogonal = jax.nn.initializers.orthogonal
+    sizes, scales = (OBSERVATION, WIDTH, WIDTH, outputs), (2**0.5, 2**0.5, scale)
     return [
-        {"weight": orthogonal(2**0.5)(first, (OBSERVATION, WIDTH)), "bias": jnp.zeros(WIDTH)},
-        {"weight": orthogonal(scale)(last, (WIDTH, outputs)), "bias": jnp.zeros(outputs)},
+        {"weight": jax.nn.initializers.orthogonal(scales[i])(k, sizes[i : i + 2]), "bias": jnp.zeros(sizes[i + 1])}
+        for i, k in enumerate(jax.random.split(key, 3))
     ]
 
 
 def climb(layers: list[dict[str, jax.Array]], x: jax.Array) -> jax.Array:
-    hidden = jax.nn.relu(x @ layers[0]["weight"] + layers[0]["bias"])
-    return hidden @ layers[1]["weight"] + layers[1]["bias"]
+    for layer in layers[:-1]:
+        x = jnp.tanh(x @ layer["weight"] + layer["bias"])
+    return x @ layers[-1]["weight"] + layers[-1]["bias"]
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,13 @@ class Towers(weft.PPO):
     """PPO with this network under a name of its own, so that the command line finds both."""
 
     unroll: int = 32
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
+    discount: float = 0.98
     network: Any = (init, apply)
 
 
-def main(steps: int = 150_000, **settings: Any) -> weft.Run:
-    ppo = weft.PPO(unroll=32, learning_rate=1e-3, network=(init, apply))
+def main(steps: int = 200_000, **settings: Any) -> weft.Run:
+    ppo = weft.PPO(unroll=32, learning_rate=2e-3, discount=0.98, network=(init, apply))
     run = weft.train(ppo, "weft:CartPole-v1", envs=32, steps=steps, run="network", **settings)
     print(f"return {run.summary['return_mean']:.1f}, kept in {run.folder}")
     return run

@@ -14,8 +14,8 @@ import weft
 PLANS = {"one-device": "(env+act+learn)@cpu", "two-devices": "(env+act+learn)*2@cpu"}
 
 
-def main(steps: int = 150_000, **settings: Any) -> list[weft.Run]:
-    ppo = weft.PPO(unroll=32, learning_rate=1e-3)
+def main(steps: int = 200_000, **settings: Any) -> list[weft.Run]:
+    ppo = weft.PPO(unroll=32, learning_rate=2e-3, discount=0.98)
     runs = []
     for name, plan in PLANS.items():
         run = weft.train(ppo, "weft:CartPole-v1", plan=plan, envs=32, steps=steps, run=name, **settings)

@@ -19,14 +19,15 @@ class Reinforce(weft.Algorithm):
     """The log-probability of each action, weighted by how much better its return was than that of its neighbours."""
 
     unroll: int = 128  # steps of each environment in a batch; also as far as returns look ahead
-    learning_rate: float = 5e-3
-    discount: float = 0.98
+    learning_rate: float = 0.01  # sinks to 0 at the run's end
+    discount: float = 0.99
     hidden: int = 64  # units of the policy's one layer
 
     def check(self) -> None:
         super().check()
-        if not isinstance(self.spec.environment.action, weft.Discrete) or self.spec.environment.action_mask:
-            raise weft.WeftError("Reinforce is for one discrete action without a mask. Use ppo for this environment.")
+        env = self.spec.environment
+        if not isinstance(env.action, weft.Discrete) or env.action_mask or not isinstance(env.observation, weft.Box):
+            raise weft.WeftError(f"Reinforce needs one discrete action, without a mask, and a vector; not {env.name!r}")
 
     def init(self, key: jax.Array) -> weft.TrainState:
         into, out, learn_key = jax.random.split(key, 3)
@@ -64,7 +65,7 @@ class Reinforce(weft.Algorithm):
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
-        return optax.adam(self.learning_rate)
+        return optax.adam(optax.linear_schedule(self.learning_rate, 0.0, self.spec.learn_steps))
 
     def logits(self, params: Any, observation: jax.Array) -> jax.Array:
         return jnp.tanh(observation @ params["into"] + params["bias"]) @ params["out"]

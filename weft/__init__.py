@@ -17,7 +17,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from weft.algorithms.ppo import PPO
     from weft.api import evaluate, load, show, train
-    from weft.core.errors import WeftError
+    from weft.core.errors import ConfigError, WeftError
     from weft.core.replicas import mean_over_replicas
     from weft.core.specs import Box, Discrete, EnvSpec, MultiBinary, MultiDiscrete, Spec
     from weft.core.types import Acted, Timestep, TrainState, Unroll
@@ -34,6 +34,7 @@ _HOME = {
     "evaluate": "weft.api",
     "load": "weft.api",
     "show": "weft.api",
+    "ConfigError": "weft.core.errors",
     "WeftError": "weft.core.errors",
     "mean_over_replicas": "weft.core.replicas",
     "Box": "weft.core.specs",
@@ -61,6 +62,7 @@ __all__ = [
     "Acted",
     "Algorithm",
     "Box",
+    "ConfigError",
     "Discrete",
     "EnvSpec",
     "Graph",

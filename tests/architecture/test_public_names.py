@@ -13,6 +13,7 @@ NAMES = [
     "Acted",
     "Algorithm",
     "Box",
+    "ConfigError",
     "Discrete",
     "EnvSpec",
     "Graph",

@@ -96,7 +96,7 @@ def test_envs(weft: Weft) -> None:
 def test_show_draws_plans_that_cannot_run_yet_and_says_so(weft: Weft) -> None:
     ended = weft("show", "ppo", "weft:CartPole-v1", "--plan", "env*2 | act | learn", "--algo.unroll", "8")
     assert ended.code == 0
-    assert "f32[8,64,4]" in ended.out  # the unroll's observations
+    assert "f32[8,32,4]" in ended.out  # the unroll's observations
     assert "Nearest plan that runs now" in ended.out
     assert weft("show", "ppo", "weft:CartPole-v1", "--mermaid").out.startswith("flowchart")
 

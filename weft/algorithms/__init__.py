@@ -1,1 +1,1 @@
-""""""
+"""Algorithms, one readable file each; their names and their tuned settings."""

@@ -101,6 +101,6 @@ def schema_difference(expected: Schema, found: Schema) -> str:
         return f"expected the structure {expected_def}, got {found_def}"
     for (path, want), (_, have) in zip(expected_leaves, found_leaves, strict=True):
         if (want.shape, want.dtype) != (have.shape, have.dtype):
-            place = jax.tree_util.keystr(path)
-            return f"at {place} expected {want.dtype}{list(want.shape)}, got {have.dtype}{list(have.shape)}"
+            place = f"at {jax.tree_util.keystr(path)} " if path else ""
+            return f"{place}expected {want.dtype}{list(want.shape)}, got {have.dtype}{list(have.shape)}"
     return ""

@@ -89,7 +89,7 @@ class FusedEngine:
         seeds = jnp.arange(seed, seed + layout.seeds) if layout.seeds else jnp.int32(seed)
         by_seed = Lies.PLAIN if layout.seeds else Lies.SPLIT
         self._arguments = layout.place((seeds, indices), (Lies.SHARED, by_seed))
-        self._init = layout.wrap(init, (Lies.SHARED, by_seed), STATE_LIES)
+        self._init = layout.wrap_init(init, STATE_LIES)
         self._run = layout.wrap(run, (STATE_LIES, Lies.PLAIN), (STATE_LIES, Lies.SHARED), donate=(0,))
         self._state: FusedState | None = None
 

@@ -87,7 +87,8 @@ class _Execution:
                     with suppress(RuntimeError, RunError):
                         self._finish(engine, "failed", error)
                     raise
-            return self._finish(engine, "interrupted" if self.interrupt else "finished")
+            stopped = self.interrupt and self.counters.learn_steps < self.prepared.learn_steps
+            return self._finish(engine, "interrupted" if stopped else "finished")
         finally:
             engine.close()
 

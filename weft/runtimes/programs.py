@@ -95,10 +95,9 @@ def make_programs(algorithm: Algorithm, graph: Graph, layout: Layout) -> Program
         return train, fragments, metrics, finite._replace(learned=finite.learned & all_finite(train.params))
 
     shared, split, plain, split_time = Lies.SHARED, Lies.SPLIT, Lies.PLAIN, Lies.SPLIT_TIME
-    by_index = plain if layout.seeds else split
     state = (shared, shared, UNROLL_LIES, split_time)
     return Programs(
-        init=layout.wrap(init, (shared, by_index), (shared, shared, split, split)),
+        init=layout.wrap_init(init, (shared, shared, split, split)),
         noise=layout.wrap(noise, (split, plain), split_time),
         act=layout.wrap(act_step, (shared, split, split, split), split),
         bootstrap=layout.wrap(bootstrap, (shared, split, split), split),

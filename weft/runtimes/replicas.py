@@ -60,6 +60,16 @@ class Layout:
         shardings = jax.tree.map(self.sharding, lies)
         return jax.device_put(tree, jax.tree.map(lambda s, t: jax.tree.map(lambda _: s, t), shardings, tree))
 
+    def wrap_init(self, function: Callable[[Tree, Tree], Tree], gives: Tree) -> Callable[..., Tree]:
+        """Compile ``function(seed, indices)``, which makes a fresh state, for all replicas or all seeds.
+
+        Seeds are made one after the other: orthogonal matrices come from LAPACK, and on a CPU with few threads several
+        batches of them at once wait for each other for ever (seen with jaxlib 0.10.2).
+        """
+        if not self.seeds:
+            return self.wrap(function, (Lies.SHARED, Lies.SPLIT), gives)
+        return jax.jit(lambda seeds, indices: jax.lax.map(lambda seed: function(seed, indices), seeds))
+
     def wrap(
         self, function: Callable[..., Tree], takes: Sequence[Tree], gives: Tree, donate: tuple[int, ...] = ()
     ) -> Callable[..., Tree]:
