@@ -27,7 +27,7 @@ class Reinforce(weft.Algorithm):
         super().check()
         env = self.spec.environment
         if not isinstance(env.action, weft.Discrete) or env.action_mask or not isinstance(env.observation, weft.Box):
-            raise weft.ConfigError(f"Reinforce needs one discrete action, without a mask, and a vector; not {env.name!r}")
+            raise weft.ConfigError(f"Reinforce needs one discrete action, no mask, and a vector; not {env.name!r}")
 
     def init(self, key: jax.Array) -> weft.TrainState:
         into, out, learn_key = jax.random.split(key, 3)

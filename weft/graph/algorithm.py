@@ -52,7 +52,7 @@ class Algorithm:
 
     def init(self, key: jax.Array) -> TrainState:
         """Fresh params and optimiser state."""
-        raise NotImplementedError(f"{type(self).__name__} must define init(self, key) -> TrainState")
+        raise ConfigError(f"{type(self).__name__} must define init(self, key) -> TrainState")
 
     def initial_carry(self) -> Tree:
         """Act's carry at the start of a run, for one environment; ``()`` where nothing is remembered."""
@@ -60,7 +60,7 @@ class Algorithm:
 
     def act(self, params: Tree, carry: Tree, timestep: Timestep, key: jax.Array) -> Acted:
         """Choose one environment's action. Where ``timestep.first`` is set, the carry must start anew."""
-        raise NotImplementedError(f"{type(self).__name__} must define act(self, params, carry, timestep, key) -> Acted")
+        raise ConfigError(f"{type(self).__name__} must define act(self, params, carry, timestep, key) -> Acted")
 
     def greedy(self, params: Tree, carry: Tree, timestep: Timestep) -> Acted:
         """The action for evaluation, without exploration. Where it is not overridden, policies draw from ``act``."""
@@ -80,7 +80,7 @@ class Algorithm:
 
     def learn(self, state: TrainState, batch: Unroll) -> tuple[TrainState, Metrics]:
         """One learn call: new state, and scalars by name. Average gradients with ``weft.mean_over_replicas``."""
-        raise NotImplementedError(f"{type(self).__name__} must define learn(self, state, batch) -> (state, metrics)")
+        raise ConfigError(f"{type(self).__name__} must define learn(self, state, batch) -> (state, metrics)")
 
     def graph(self) -> Graph:
         """The loop cut into fragments; ``on_policy`` unless overridden. Called on a bound algorithm."""

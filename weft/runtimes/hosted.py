@@ -27,7 +27,6 @@ from weft.runtimes.unroll_buffer import UnrollBuffer
 # Prefix trees: for a type checker they would be arrays.
 _SHARED: Any = Lies.SHARED
 _SPLIT: Any = Lies.SPLIT
-_SPLIT_TIME: Any = Lies.SPLIT_TIME
 
 
 class HostedState(NamedTuple):
