@@ -11,15 +11,18 @@ from pathlib import Path
 
 from benchmarks import machine
 from benchmarks.measure import Case, interleave
-from benchmarks.options import CPU_SIZES, GPU_SIZES, HOST_SIZES, Options, find_bare, parse_size
+from benchmarks.options import CPU_SIZES, ENVIRONMENTS, GPU_SIZES, HOST_SIZES, Options, find_bare, parse_size
 from benchmarks.table import tables, to_json
 
-NAMES = ("host", "compiled", "startup")
+USUAL = ("host", "compiled", "startup")
+NAMES = (*USUAL, "streams", "distributed", "ring")  # the last three run only by name
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; unless given, all")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; unless given: {', '.join(USUAL)}"
+    )
     parser.add_argument("--repeats", type=int, help="rounds of the interleaved run (7; quick: 3)")
     parser.add_argument("--seconds", type=float, help="of one measurement, about (2; quick: 0.5)")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds: does it work, roughly")
@@ -28,6 +31,8 @@ def main(arguments: list[str]) -> int:
         "--host-sizes", type=parse_size, nargs=2, help="of host: the one with peers, the one with many environments"
     )
     parser.add_argument("--bare", help="bare_ppo.py, which compiled is held against")
+    parser.add_argument("--environments", nargs="+", choices=ENVIRONMENTS, help="of distributed and ring")
+    parser.add_argument("--plans", nargs="+", metavar="PLAN", help="of distributed: Weft's plans")
     parser.add_argument("--no-peers", action="store_true", help="leave other libraries out")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every value there too")
     flags = parser.parse_args(arguments)
@@ -43,10 +48,12 @@ def main(arguments: list[str]) -> int:
         host_sizes=tuple(flags.host_sizes or HOST_SIZES),
         bare=find_bare(flags.bare),
         peers=not flags.no_peers,
+        settings=tuple(flags.environments or ENVIRONMENTS),
+        plans=tuple(flags.plans or ()),
     )
     with ExitStack() as stack:
         cases: list[Case] = []
-        for name in flags.names or NAMES:
+        for name in flags.names or USUAL:
             cases += import_module(f"benchmarks.{name}").cases(options, stack)
         outcomes = interleave(cases, options.rounds, options.tell)
     how = f"{options.rounds} interleaved rounds, about {options.seconds:g} s each"

@@ -31,6 +31,7 @@ class Case:
     contenders: dict[str, Callable[[], float]]
     comparisons: Sequence[Comparison] = ()
     notes: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)  # what could not be measured: "refused", "failed"
 
 
 class Spread(NamedTuple):

@@ -15,6 +15,7 @@ Size = tuple[int, int, int, int]
 CPU_SIZES: tuple[Size, ...] = ((64, 32, 4, 4), (512, 32, 4, 4))
 HOST_SIZES: tuple[Size, ...] = ((8, 128, 4, 4), (64, 128, 4, 4))
 GPU_SIZES: tuple[Size, ...] = ((2048, 32, 4, 4), (65536, 16, 2, 4))
+ENVIRONMENTS = ("cartpole", "burning", "sleeping")
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Options:
     bare: Path | None = None  # bare_ppo.py
     peers: bool = True
     host_sizes: tuple[Size, ...] = HOST_SIZES  # two: beside peers, and with many environments
+    settings: tuple[str, ...] = ENVIRONMENTS  # of distributed and ring: which environments
+    plans: tuple[str, ...] = ()  # of distributed: Weft's plans; unless given, its own list
 
     def tell(self, line: str) -> None:
         """Progress, on stderr: the table alone goes to stdout."""

@@ -15,7 +15,11 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent / ".peers"
 
-REQUIREMENTS = {"sb3": ["stable-baselines3"]}
+REQUIREMENTS = {
+    "sb3": ["stable-baselines3"],
+    "sample-factory": ["sample-factory==2.1.1", "gymnasium<1", "numpy<2", "torch==2.13.0"],
+    "rllib": ["ray[rllib]==2.60.*", "torch==2.13.0"],
+}
 """What each peer needs; pip chooses the versions unless told more."""
 
 

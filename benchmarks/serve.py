@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 
@@ -25,31 +26,45 @@ class Contender(NamedTuple):
     run: Callable[[int], None]
 
 
-Make = Callable[..., Contender]
-"""Makes a contender from the fields of its ``prepare`` request."""
+class Window(NamedTuple):
+    """Something that runs by itself: ``measure(s)`` lets it for about ``s`` seconds and gives env steps per second."""
+
+    measure: Callable[[float], float]
+
+
+Make = Callable[..., Contender | Window]
+"""Makes a contender from the fields of its ``prepare`` request; warm, where it is a window."""
 
 
 def serve(kinds: Mapping[str, Make]) -> None:
     """Answer requests until stdin ends."""
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else prints must not get between the replies
-    contenders: dict[str, tuple[Contender, int]] = {}
+    contenders: dict[str, Callable[[], float]] = {}
     for line in sys.stdin:
         request: dict[str, Any] = json.loads(line)
         name = request.pop("name")
         if request.pop("do") == "prepare":
             kind, seconds = request.pop("kind"), request.pop("seconds")
             contender = kinds[kind](**request)
-            units = sized(contender.run, seconds)
-            contenders[name] = (contender, units)
-            reply = {"units": units, "steps": contender.steps}
+            reply: dict[str, float] = {}
+            if isinstance(contender, Window):
+                contenders[name] = partial(contender.measure, seconds)
+            else:
+                units = sized(contender.run, seconds)
+                contenders[name] = partial(rate, contender, units)
+                reply = {"units": units, "steps": contender.steps}
         else:
-            contender, units = contenders[name]
-            began = time.perf_counter()
-            contender.run(units)
-            reply = {"steps_per_second": units * contender.steps / (time.perf_counter() - began)}
+            reply = {"steps_per_second": contenders[name]()}
         replies.write(json.dumps(reply) + "\n")
         replies.flush()
+
+
+def rate(contender: Contender, units: int) -> float:
+    """Environment steps per second over ``units`` of them; blocks."""
+    began = time.perf_counter()
+    contender.run(units)
+    return units * contender.steps / (time.perf_counter() - began)
 
 
 def sized(run: Callable[[int], None], seconds: float) -> int:

@@ -22,6 +22,7 @@ def to_json(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
             "values": {name: list(spread.values) for name, spread in outcome.spreads.items()},
             "medians": {name: spread.median for name, spread in outcome.spreads.items()},
             "ratios": [_ratio_json(ratio) for ratio in outcome.ratios],
+            "left_out": outcome.case.left_out,
             "notes": outcome.case.notes,
         }
         for outcome in outcomes
@@ -30,6 +31,7 @@ def to_json(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
 
 def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table padded to straight columns: the first to the left, the others to the right."""
+    header, rows = _escaped(header), [_escaped(row) for row in rows]
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
 
     def line(cells: Sequence[str]) -> str:
@@ -42,12 +44,17 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(header), rule, *map(line, rows)])
 
 
+def _escaped(cells: Sequence[str]) -> list[str]:
+    return [cell.replace("|", "\\|") for cell in cells]  # a plan's boundary is not a column's
+
+
 def _case(outcome: Outcome) -> str:
     case = outcome.case
     rows = [
         [name, number(spread.median), f"{number(spread.low)} – {number(spread.high)}"]
         for name, spread in outcome.spreads.items()
     ]
+    rows += [[name, how, ""] for name, how in case.left_out.items()]
     parts = [f"### {case.title}", "", grid([case.unit, "median", "min – max"], rows), ""]
     if outcome.ratios:
         header = ["ratio", "of medians", "median of pairs", "min – max", "aim", ""]

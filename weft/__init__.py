@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from weft.algorithms.a2c import A2C
+    from weft.algorithms.impala import IMPALA
     from weft.algorithms.ppo import PPO
     from weft.api import evaluate, load, show, train
     from weft.core.errors import ConfigError, WeftError
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from weft.runtimes.run import Run
 
 _HOME = {
+    "A2C": "weft.algorithms.a2c",
+    "IMPALA": "weft.algorithms.impala",
     "PPO": "weft.algorithms.ppo",
     "train": "weft.api",
     "evaluate": "weft.api",
@@ -58,6 +62,8 @@ _HOME = {
 }
 
 __all__ = [
+    "A2C",
+    "IMPALA",
     "PPO",
     "Acted",
     "Algorithm",

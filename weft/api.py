@@ -35,6 +35,11 @@ def train(
     tensorboard: bool = True,
     wandb: str | None = None,
     checkpoint_seconds: float = 30.0,
+    lockstep: bool = False,
+    max_lag: int | None = None,
+    ring: int = 2,
+    channel: str = "shm",
+    hang_seconds: float = 60.0,
     **fields: Any,
 ) -> Run:
     """Train, or go on with a run that exists; blocks until it ends.
@@ -43,13 +48,31 @@ def train(
     environment; ``fields`` change its hyper-parameters. ``environment`` is a name, a JAX environment, or a function
     that makes a Gymnasium one. ``steps`` are environment steps for each seed; ``seeds`` trains that many side by side,
     from ``seed`` on.
+
+    Where the plan has several groups they run in worker processes. ``lockstep``: learn only from what the current
+    params did, so that the result is the same for every plan; else params may be up to ``max_lag`` versions behind (1
+    unless set). ``ring`` is how many slices an env worker cuts its environments into, ``channel`` what joins the
+    workers (``"shm"`` or ``"tcp"``), ``hang_seconds`` how long one may be stuck before it is replaced.
     """
     from weft.runtimes.local import train as train_locally
 
     _check_runtime(on)
     set_up(cache=False)
-    config = RunConfig(algorithm, environment, fields, plan, steps, seed, seeds, envs, vector, dict(env_options or {}))
-    settings = Settings(Path(root), run, quiet, tensorboard, wandb, checkpoint_seconds)
+    options = dict(env_options or {})
+    config = RunConfig(
+        algorithm, environment, fields, plan, steps, seed, seeds, envs, vector, options, lockstep, max_lag
+    )
+    settings = Settings(
+        Path(root),
+        run,
+        quiet,
+        tensorboard,
+        wandb,
+        checkpoint_seconds,
+        ring=ring,
+        channel=channel,
+        hang_seconds=hang_seconds,
+    )
     return train_locally(config, settings)
 
 

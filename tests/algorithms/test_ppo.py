@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from batches import acted_batch
+from batches import bind as bind_for_batches
 from toys import SMALL, farthest, same
 
 import weft
@@ -12,6 +14,7 @@ from weft.algorithms.ppo import linear, shuffle
 from weft.core.errors import ConfigError, UnknownName
 from weft.core.specs import Box, Discrete, EnvSpec, MultiDiscrete, Spec
 from weft.core.types import Unroll
+from weft.ops import vtrace
 
 LENGTH, ENVS = 4, 2
 SPEC = EnvSpec("toys:Counter", Box((2,)), Discrete(3))
@@ -189,6 +192,43 @@ def test_targets_by_hand(cut, targets):
     _, samples = algorithm._prepare(params, batch)
     assert samples.block.target.tolist() == list(targets)
     assert samples.block.advantage.tolist() == [t - v for t, v in zip(targets, (0, 1, 2, 0), strict=True)]
+
+
+V_TRACE = {"epochs": 1, "minibatches": 1, "normalise_advantages": False, "vtrace": True, "trace_decay": 0.95}
+
+
+@pytest.mark.parametrize("recurrent", ["", "gru"])
+def test_without_lag_v_trace_is_gae(recurrent):
+    corrected = bind_for_batches(weft.PPO, **V_TRACE, recurrent=recurrent, value_clip=0.2)
+    plain = corrected.with_fields(vtrace=False).bind(corrected.spec)
+    params = jax.jit(corrected.init)(jax.random.key(0)).params
+    batch = acted_batch(corrected, params)
+    assert batch.first.any()
+    assert batch.truncated.any()
+    (_, found), (_, expected) = (jax.jit(a._prepare)(params, batch) for a in (corrected, plain))
+    assert farthest(found, expected) < 1e-5
+
+
+def test_a_stale_batch_is_corrected_by_v_trace():
+    """Values and ratios are those of the params that learn; the step's own ratio is left to the surrogate."""
+    algorithm = bind_for_batches(weft.PPO, **V_TRACE)
+    older, params = (jax.jit(algorithm.init)(jax.random.key(seed)).params for seed in (0, 1))
+    params = jax.tree.map(lambda x: 1.5 * x, params)
+    batch = acted_batch(algorithm, older)
+    _, found = jax.jit(algorithm._prepare)(params, batch)
+    network = jax.vmap(lambda x: algorithm.net.apply(params.network, (), x)[:2])
+    logits, value = jax.vmap(network)(batch.observation)
+    log_ratio = algorithm.actions.log_prob(logits, batch.action) - batch.extras["log_prob"]
+    bootstrap = batch.bootstrap.copy()
+    bootstrap[-1] = np.where(batch.truncated[-1], bootstrap[-1], network(batch.last_observation)[1])
+    arguments = (batch.reward, value, bootstrap, batch.terminated, batch.truncated, log_ratio, algorithm.discount, 0.95)
+    target, advantage = vtrace(*arguments)
+    np.testing.assert_allclose(found.block.target, target.reshape(-1), atol=1e-5)
+    weight = jnp.minimum(1.0, jnp.exp(log_ratio))
+    np.testing.assert_allclose(found.block.advantage, (advantage / weight).reshape(-1), atol=1e-5)
+    assert farthest(weight, jnp.ones_like(weight)) > 1e-3
+    _, uncorrected = jax.jit(algorithm.with_fields(vtrace=False).bind(algorithm.spec)._prepare)(params, batch)
+    assert farthest(found.block.target, uncorrected.block.target) > 1e-2
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ import pytest
 import weft
 
 NAMES = [
+    "A2C",
+    "IMPALA",
     "PPO",
     "Acted",
     "Algorithm",

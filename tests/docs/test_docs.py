@@ -15,6 +15,7 @@ import pytest
 
 import weft
 from weft.algorithms import tuned
+from weft.algorithms.registry import ALGORITHMS, load_algorithm
 from weft.cli import main as command_line
 from weft.envs.builtin import BUILTIN
 from weft.plans import catalogue, parse
@@ -210,21 +211,23 @@ def test_every_builtin_environment_is_in_the_table_with_its_options():
         assert set(re.findall(r"`(\w+)`", row.split("|")[-2])) == options
 
 
-def test_every_field_of_ppo_is_in_its_table_with_its_default():
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_field_of_an_algorithm_is_in_its_table_with_its_default(algorithm):
     from weft.cli.values import write
 
-    text = (ROOT / "docs" / "algorithms" / "ppo.md").read_text()
+    text = (ROOT / "docs" / "algorithms" / f"{algorithm}.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", text, re.MULTILINE))
-    fields = {field.name: field.default for field in dataclasses.fields(weft.PPO)}
+    fields = {field.name: field.default for field in dataclasses.fields(load_algorithm(algorithm))}
     assert rows.keys() == fields.keys()
     for name, default in fields.items():
         shown = rows[name].strip()
         assert shown == write(default) or float(shown) == default, name
 
 
-def test_the_tuned_settings_are_those_of_the_table():
-    text = (ROOT / "docs" / "algorithms" / "ppo.md").read_text()
-    for pattern, row in tuned._PPO:
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_tuned_settings_are_those_of_the_table(algorithm):
+    text = (ROOT / "docs" / "algorithms" / f"{algorithm}.md").read_text()
+    for pattern, row in tuned.ROWS[algorithm]:
         family = pattern.strip("*").removesuffix("-v")
         line = next(line for line in text.splitlines() if line.startswith(f"| {family} |"))
         _, _, envs, steps, said, _ = (cell.strip() for cell in line.split("|"))

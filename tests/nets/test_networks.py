@@ -8,7 +8,16 @@ from toys import farthest, same
 
 from weft.core.errors import ConfigError, UnknownName
 from weft.core.specs import Box, Discrete, MultiBinary, MultiDiscrete, allocate
-from weft.nets import Encoder, Network, NetworkOutput, actor_critic, apply_sequence, as_network, reset_carry
+from weft.nets import (
+    Encoder,
+    Network,
+    NetworkOutput,
+    actor_critic,
+    apply_sequence,
+    apply_unroll,
+    as_network,
+    reset_carry,
+)
 from weft.nets.convolution import convolve
 from weft.nets.encoders import has_image, is_image
 
@@ -159,3 +168,24 @@ def test_a_convolution_by_patches_is_a_convolution():
         kernel = random.normal(size=(size, size, channels, 5)).astype(np.float32)
         found, expected = (convolve(x, kernel, stride, by_patches=way) for way in (True, False))
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("recurrent", ["", "gru", "lstm"])
+def test_an_unroll_is_every_environment_step_by_step(recurrent):
+    length, envs = 4, 3
+    net = actor_critic(Box((2,)), 3, hidden=(8,), recurrent=recurrent, recurrent_size=5)
+    params = jax.jit(net.init)(jax.random.key(0))
+    random = np.random.default_rng(0)
+    observation = random.normal(size=(length, envs, 2)).astype(np.float32)
+    first = random.random((length, envs)) < 0.4
+    start = jax.tree.map(lambda x: random.normal(size=(envs, *x.shape)).astype(np.float32), net.carry)
+    whole = jax.jit(lambda *x: apply_unroll(net, params, *x))(start, observation, first)
+    assert whole.logits.shape == (length, envs, 3)
+    step = jax.jit(lambda carry, x, f: net.apply(params, reset_carry(net, carry, f), x))
+    for env in range(envs):
+        carry = jax.tree.map(lambda x, i=env: x[i], start)
+        for t in range(length):
+            output = step(carry, observation[t, env], first[t, env])
+            carry = output.carry
+            assert farthest((whole.logits[t, env], whole.value[t, env]), output[:2]) < 1e-5
+        assert not recurrent or farthest(jax.tree.map(lambda x, i=env: x[i], whole.carry), carry) < 1e-5

@@ -98,6 +98,16 @@ def test_by_hand():
     np.testing.assert_allclose(advantage[:, 0], (1.25, 0.5, -2), rtol=1e-6)
 
 
+def test_the_steps_own_weight_can_be_left_out(case):
+    """The targets stay, and an advantage is that of the step without its own ratio: what follows is still corrected."""
+    arrays = [*case.arrays(*NAMES), jnp.nan_to_num(case.log_ratio)]
+    target, advantage = vtrace(*arrays, DISCOUNT, TRACE_DECAY, valid=case.valid)
+    same_target, without = vtrace(*arrays, DISCOUNT, TRACE_DECAY, valid=case.valid, weigh=False)
+    np.testing.assert_array_equal(target, same_target)
+    np.testing.assert_allclose(advantage, jnp.minimum(1.0, jnp.exp(arrays[-1])) * without, rtol=1e-5)
+    assert not np.allclose(advantage, without)
+
+
 def test_a_huge_ratio_is_just_clipped():
     shape = (4, 2)
     zeros = jnp.zeros(shape)

@@ -1,7 +1,8 @@
 """Proximal policy optimisation (Schulman et al., arXiv 1707.06347), read top to bottom.
 
     act     sample an action, remember its log-probability and the value
-    learn   advantages (GAE, arXiv 1506.02438), then epochs of clipped updates over shuffled minibatches
+    learn   advantages (GAE, arXiv 1506.02438; or V-trace, arXiv 1802.01561, for batches that older params made),
+            then epochs of clipped updates over shuffled minibatches
 
 One file for discrete, multi-discrete and continuous actions, feed-forward and recurrent networks, vectors and images:
 the distribution and the network are chosen from the environment's spaces.
@@ -21,10 +22,23 @@ from weft.core.replicas import mean_over_replicas
 from weft.core.specs import Box, describe
 from weft.core.types import Acted, Array, Metrics, Timestep, TrainState, Tree, Unroll
 from weft.graph.algorithm import Algorithm
-from weft.nets import ACTIVATIONS, Network, NetworkOutput, actor_critic, apply_sequence, as_network, reset_carry
+from weft.nets import (
+    ACTIVATIONS,
+    Network,
+    NetworkOutput,
+    actor_critic,
+    apply_sequence,
+    apply_unroll,
+    as_network,
+    check_network,
+    reset_carry,
+)
 from weft.ops import distributions, losses, masked, statistics
 from weft.ops.gae import gae
+from weft.ops.recursion import revalued
+from weft.ops.schedules import linear
 from weft.ops.shuffling import random_order
+from weft.ops.vtrace import vtrace
 
 METRICS = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl")
 
@@ -55,6 +69,7 @@ class PPO(Algorithm):
     activation: Literal["tanh", "relu", "elu", "gelu", "silu"] = "tanh"
     recurrent: Literal["", "gru", "lstm"] = ""
     recurrent_size: int = 64
+    vtrace: bool = False  # V-trace instead of GAE: for batches that older params made
     distribution: Literal["auto", "squashed"] = "auto"  # for continuous actions: clipped Gaussian, or tanh-squashed
     network: Any = None  # your own: weft.Network or a pair (init, apply)
 
@@ -101,7 +116,8 @@ class PPO(Algorithm):
         if self.activation not in ACTIVATIONS:
             raise UnknownName("activation", self.activation, ACTIVATIONS)
         if self.network is not None:
-            self._check_network()
+            env = self.spec.environment
+            check_network("PPO", self.net, env.observation, self.actions.num_params, describe(env.action))
         what, size = "environments", self.spec.envs
         if not self.net.recurrent:
             what, size = "steps (unroll × environments)", self.spec.envs * self.unroll
@@ -109,19 +125,6 @@ class PPO(Algorithm):
             raise ConfigError(
                 f"PPO cuts a batch of {size} {what} into {self.minibatches} minibatches, which leaves a remainder. "
                 f"Choose minibatches that divide {size}, or other sizes for unroll and envs."
-            )
-
-    def _check_network(self) -> None:
-        """A network of the user's must give what the action's distribution needs, for one observation."""
-        net, space = self.net, self.spec.environment.observation
-        observation = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype), space)
-        params = jax.eval_shape(net.init, jax.eval_shape(lambda: jax.random.key(0)))
-        output = jax.eval_shape(net.apply, params, net.carry, observation)
-        got, want = (output.logits.shape, output.value.shape), ((self.actions.num_params,), ())
-        if got != want:
-            raise ConfigError(
-                f"PPO.network gives logits of shape {list(got[0])} and a value of shape {list(got[1])} for one "
-                f"observation; expected {list(want[0])}, for actions {describe(self.spec.environment.action)}, and []."
             )
 
     def init(self, key: jax.Array) -> TrainState:
@@ -206,7 +209,7 @@ class PPO(Algorithm):
 
         The policy saw observations through the old statistics, so these samples do too.
         """
-        observation, reward = self._normalised(params, batch.observation), batch.reward
+        before, observation, reward = params, self._normalised(params, batch.observation), batch.reward
         if params.observations is not None:
             new = statistics.update(params.observations, batch.observation, batch.valid, mean_over_replicas)
             params = params._replace(observations=new)
@@ -216,16 +219,32 @@ class PPO(Algorithm):
             )
             params = params._replace(returns=returns)
             reward = statistics.normalise(returns, reward, clip=None, centre=False)
-        value = batch.extras["value"]
-        ends = (batch.terminated, batch.truncated)
-        advantage, target = gae(reward, value, batch.bootstrap, *ends, self.discount, self.trace_decay, batch.valid)
-        log_prob = batch.extras["log_prob"]
+        log_prob, value = batch.extras["log_prob"], batch.extras["value"]
+        ends, decay = (batch.terminated, batch.truncated), (self.discount, self.trace_decay)
+        if self.vtrace:
+            log_ratio, value, bootstrap = self._revalue(before, batch, observation)
+            arguments = (reward, value, bootstrap, *ends, log_ratio, *decay)
+            target, advantage = vtrace(*arguments, valid=batch.valid, weigh=False)  # the surrogate has the ratio
+        else:
+            advantage, target = gae(reward, value, batch.bootstrap, *ends, *decay, batch.valid)
         old_value = None if self.value_clip is None else value
         block = Block(observation, batch.action, log_prob, old_value, advantage, target, batch.action_mask, batch.valid)
         if self.net.recurrent:  # whole sequences, environment first
             block, first = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), (block, batch.first))
             return params, Samples(block, first, batch.carry.network)
         return params, Samples(jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), block), None, ())
+
+    def _revalue(self, params: Params, batch: Unroll, observation: Tree) -> tuple[Array, Array, Array]:
+        """How much likelier each action has become since it was taken (log), values, and bootstraps: ``[T, B]`` each.
+
+        All under the params with which this learn call begins, but for the final observations of cut episodes: an
+        unroll has only act's values of those.
+        """
+        output = apply_unroll(self.net, params.network, batch.carry.network, observation, batch.first)
+        log_prob = self.actions.log_prob(self._masked(output.logits, batch.action_mask), batch.action)
+        carry = batch.carry._replace(network=output.carry)
+        after = jax.vmap(self.bootstrap, (None, 0, 0))(params, carry, batch.last_observation)
+        return log_prob - batch.extras["log_prob"], output.value, revalued(batch.bootstrap, batch.truncated, after)
 
     def loss(self, network: Tree, samples: Samples, entropy_cost: Array) -> tuple[jax.Array, Metrics]:
         """The clipped objective, the value's error and the entropy on one minibatch: (loss, metrics)."""
@@ -306,8 +325,3 @@ def shuffle(samples: Samples, key: jax.Array, minibatches: int) -> Samples:
     order = random_order(key, samples.block.log_prob.shape[0])
     cut: Samples = jax.tree.map(lambda x: x[order].reshape((minibatches, -1, *x.shape[1:])), samples)
     return cut
-
-
-def linear(start: float, end: float | None, steps: int) -> optax.Schedule:
-    """From ``start`` to ``end`` over ``steps``; constant where ``end`` is None."""
-    return optax.constant_schedule(start) if end is None else optax.linear_schedule(start, end, max(steps, 1))

@@ -21,6 +21,10 @@ ALGORITHMS: dict[str, Entry] = {
     "ppo": Entry(
         "weft.algorithms.ppo", "PPO", "Proximal policy optimisation: discrete or continuous, feed-forward or recurrent"
     ),
+    "impala": Entry(
+        "weft.algorithms.impala", "IMPALA", "V-trace actor-critic: one update a batch, right for stale data"
+    ),
+    "a2c": Entry("weft.algorithms.a2c", "A2C", "Advantage actor-critic; run asynchronously it is A3C"),
 }
 
 

@@ -76,14 +76,27 @@ _PPO: list[tuple[str, Tuned]] = [
     ("*Orchard*", Tuned(64, 300_000, {**_CLASSIC, "unroll": 32, "learning_rate": 2e-3})),
 ]
 
+# One update for each batch: larger steps than PPO's. RMSProp bears them better than Adam, but finds no memory.
+_ONE_UPDATE = {**_CLASSIC, "unroll": 16, "learning_rate": 5e-3}
+_MEMORY = {**_CLASSIC, "unroll": 16, "learning_rate": 3e-3, "optimizer": "adam"}
+
+_ACTOR_CRITIC: list[tuple[str, Tuned]] = [
+    ("*CartPole*", Tuned(32, 400_000, {**_ONE_UPDATE, "reward_scale": 0.1})),
+    ("*Acrobot*", Tuned(32, 500_000, {**_ONE_UPDATE, "reward_scale": 0.1})),
+    ("*Catch*", Tuned(32, 150_000, _ONE_UPDATE)),
+    ("*Memory*", Tuned(32, 300_000, {**_MEMORY, "recurrent": "gru", "recurrent_size": 32})),
+]
+
+ROWS = {"ppo": _PPO, "impala": _ACTOR_CRITIC, "a2c": _ACTOR_CRITIC}
+"""For each algorithm the rows, of which the first that matches counts."""
+
 _FALLBACK = {"vector": Tuned(16, 1_000_000, {}), "image": Tuned(16, 5_000_000, {})}
 
 
 def tuned(algorithm: str, environment: str, spec: EnvSpec) -> Tuned:
     """The settings for an algorithm's registry name in an environment."""
-    rows = _PPO if algorithm == "ppo" else []
     name = environment.rpartition(":")[2]
-    for pattern, row in rows:
+    for pattern, row in ROWS.get(algorithm, []):
         if fnmatch.fnmatchcase(name, pattern):
             return row._replace(source=pattern.strip("*"))
     return _FALLBACK["image" if has_image(spec.observation) else "vector"]

@@ -28,6 +28,8 @@ class RunFlags:
         metadata={"name": "ENV"}  # a Gymnasium id, weft:NAME, gymnax:NAME (`weft envs`), or package.module:factory
     )
     plan: str = "inline"  # where the fragments run: a name (`weft plans`) or an expression
+    lockstep: bool = False  # learn only from what the current params did: the result is then the same for every plan
+    max_lag: int | None = None  # otherwise: versions that params may be behind, 1 unless set; older is dropped
     on: Literal["local", "ray"] = "local"  # the runtime; ray is not in this version yet
     steps: int | None = None  # environment steps for each seed; unless set: tuned for the environment
     seed: int = 0  # of everything that is random
@@ -43,6 +45,9 @@ class OutputFlags:
     run: str | None = None  # the run's name, its folder in --root; unless set: ALGO-ENV-sSEED
     root: Path = Path("runs")  # the folder that runs are kept in
     checkpoint_seconds: float = 30.0  # from one checkpoint to the next; there is always one at the end
+    ring: int = 2  # slices of an env worker's environments: one is stepped while others wait for their actions
+    channel: Literal["shm", "tcp"] = "shm"  # what joins worker processes: shared memory, or sockets on this machine
+    hang_seconds: float = 60.0  # a worker that is stuck for so long is killed and replaced
     tensorboard: bool = True  # write no TensorBoard files
     wandb: str | None = None  # a W&B project to log to
     quiet: bool = False  # show nothing but warnings
@@ -102,6 +107,8 @@ def _train(flags: RunFlags, output: OutputFlags, fields: dict[str, Any], env_opt
         envs=flags.envs,
         vector=flags.vector,
         env_options=env_options,
+        lockstep=flags.lockstep,
+        max_lag=flags.max_lag,
     )
     settings = Settings(
         root=output.root,
@@ -110,6 +117,9 @@ def _train(flags: RunFlags, output: OutputFlags, fields: dict[str, Any], env_opt
         tensorboard=output.tensorboard,
         wandb=output.wandb,
         checkpoint_seconds=output.checkpoint_seconds,
+        ring=output.ring,
+        channel=output.channel,
+        hang_seconds=output.hang_seconds,
     )
     return train(config, settings).summary
 

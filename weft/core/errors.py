@@ -11,6 +11,10 @@
     ├── LearningDiverged         the loss or the params stopped being finite
     ├── CheckpointError          a checkpoint that is missing, corrupt or of another shape
     │   └── CorruptCheckpoint    its bytes are damaged or cannot be read: the one before it may do
+    ├── ChannelError             a channel that cannot be opened, or was used out of turn
+    │   ├── ChannelClosed        its other end was closed: nothing more will come, or be taken
+    │   └── SchemaMismatch       arrays, or another end, of other shapes or dtypes than the channel's
+    ├── WorkerFailed             a worker process failed, or could not be started; says which, where and why
     └── RunError                 a run folder that cannot be used as asked
 
 Each message says what came, what was expected, where, and what to do next. The command line prints the message alone:
@@ -104,6 +108,22 @@ class CheckpointError(WeftError):
 
 class CorruptCheckpoint(CheckpointError):
     """A checkpoint whose bytes are damaged or cannot be read: the one before it may do."""
+
+
+class ChannelError(WeftError):
+    """A channel that cannot be opened, or that was used out of turn (a commit without a reserve)."""
+
+
+class ChannelClosed(ChannelError):
+    """The channel's other end was closed: nothing more will come (a reader hears it), or be taken (a writer)."""
+
+
+class SchemaMismatch(ChannelError):
+    """Arrays, or another end of a channel, of other paths, shapes or dtypes than the channel's."""
+
+
+class WorkerFailed(WeftError):
+    """A worker process failed, or could not be started."""
 
 
 class RunError(WeftError):

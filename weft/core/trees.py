@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from weft.core.types import Tree
@@ -26,6 +26,15 @@ def tree_map(function: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
 def tree_leaves(tree: Tree) -> list[Any]:
     """The leaves in order: a dict's by insertion, a tuple's by position."""
     return [leaf for _, leaf in tree_paths(tree)]
+
+
+def unflatten(like: Tree, leaves: Sequence[Any]) -> Tree:
+    """A tree of the structure of ``like``, whose leaves are ``leaves`` in the order of ``tree_leaves(like)``."""
+    expected = len(tree_leaves(like))
+    if len(leaves) != expected:
+        raise ValueError(f"unflatten: {len(leaves)} leaves came, and the tree has {expected}")
+    coming = iter(leaves)
+    return tree_map(lambda _: next(coming), like)
 
 
 def tree_paths(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -5,6 +5,11 @@
     bootstrap  params, carry, observation         -> value            of what would have followed a cut episode
     learn      state, unroll                      -> TrainState, metrics
 
+An algorithm that makes one update for each batch may write ``learn`` as its two halves, and a plan may then part them:
+
+    grad       params, unroll                     -> gradients, metrics
+    apply      state, gradients                   -> TrainState
+
 Algorithms and runtimes never import each other: this file is all that they agree on.
 """
 
@@ -16,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from weft.core.errors import ConfigError, UnknownName
+from weft.core.replicas import mean_over_replicas
 from weft.core.specs import Spec
 from weft.core.types import Acted, Array, Metrics, Timestep, TrainState, Tree, Unroll
 from weft.graph.graph import Graph
@@ -26,7 +32,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """Subclass this, add your hyper-parameters as fields with defaults, and write ``init``, ``act`` and ``learn``."""
+    """Subclass this, add your hyper-parameters as fields with defaults, and write ``init``, ``act`` and ``learn``.
+
+    Instead of ``learn``, its halves ``grad`` and ``apply`` will do.
+    """
 
     unroll: int = 128  # steps of each environment in one unroll, T
 
@@ -79,8 +88,46 @@ class Algorithm:
         return jnp.zeros((), jnp.float32)
 
     def learn(self, state: TrainState, batch: Unroll) -> tuple[TrainState, Metrics]:
-        """One learn call: new state, and scalars by name. Average gradients with ``weft.mean_over_replicas``."""
-        raise ConfigError(f"{type(self).__name__} must define learn(self, state, batch) -> (state, metrics)")
+        """One learn call: new state, and scalars by name. Average gradients with ``weft.mean_over_replicas``.
+
+        Unless overridden: ``grad``, the mean over replicas, ``apply``.
+        """
+        if not self.splits:
+            halves = [name for name in ("grad", "apply") if getattr(type(self), name) is not getattr(Algorithm, name)]
+            has = f"; it has {halves[0]} without the other half" if halves else ""
+            raise ConfigError(
+                f"{type(self).__name__} must define learn(self, state, batch) -> (state, metrics), or both "
+                f"grad(self, params, batch) -> (gradients, metrics) and apply(self, state, gradients) -> state{has}"
+            )
+        gradients, metrics = mean_over_replicas(self.grad(state.params, batch))
+        return self.apply(state, gradients), metrics
+
+    @property
+    def splits(self) -> bool:
+        """Whether learn is ``grad`` and then ``apply``, so that a plan may run the two in different places.
+
+        False where ``learn`` itself is overridden: nothing would say that the halves still do the same.
+        """
+        cls = type(self)
+        halves = cls.grad is not Algorithm.grad and cls.apply is not Algorithm.apply
+        return halves and cls.learn is Algorithm.learn
+
+    def grad(self, params: Tree, batch: Unroll) -> tuple[Tree, Metrics]:
+        """The first half of learn: gradients for one ``[T, B]`` batch, and scalars by name.
+
+        ``params`` is what ``act`` gets, with no optimiser state beside it. Gradients are whatever tree ``apply`` wants,
+        of the same structure, shapes and dtypes for every batch. They will be averaged, over replicas and perhaps over
+        batches, so each leaf must be such that its mean is right: do not average here.
+        """
+        raise ConfigError(f"{type(self).__name__} must define grad(self, params, batch) -> (gradients, metrics)")
+
+    def apply(self, state: TrainState, gradients: Tree) -> TrainState:
+        """The second half of learn: the state after one update, its ``step`` one higher.
+
+        ``gradients`` has the structure that ``grad`` gives. They may have been computed with older params than
+        ``state.params``.
+        """
+        raise ConfigError(f"{type(self).__name__} must define apply(self, state, gradients) -> state")
 
     def graph(self) -> Graph:
         """The loop cut into fragments; ``on_policy`` unless overridden. Called on a bound algorithm."""

@@ -7,15 +7,8 @@ from enum import Enum
 
 import numpy as np
 
+from weft.core.delivery import Delivery as Delivery  # part of a stream: importable from here as well
 from weft.graph.fragment import Schema
-
-
-class Delivery(Enum):
-    """What a stream does when its reader is slower than its writer."""
-
-    BLOCK = "block"  # the writer waits; nothing is lost
-    DROP_OLDEST = "drop-oldest"  # the oldest unread goes, and is counted
-    LATEST = "latest"  # only the newest is kept: params
 
 
 class Rhythm(Enum):

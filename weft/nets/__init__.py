@@ -2,7 +2,15 @@
 
 from weft.nets.actor_critic import ActorCritic, RecurrentActorCritic, actor_critic
 from weft.nets.encoders import ACTIVATIONS, CNN, MLP, Encoder
-from weft.nets.network import Network, NetworkOutput, apply_sequence, as_network, reset_carry
+from weft.nets.network import (
+    Network,
+    NetworkOutput,
+    apply_sequence,
+    apply_unroll,
+    as_network,
+    check_network,
+    reset_carry,
+)
 
 __all__ = [
     "ACTIVATIONS",
@@ -15,6 +23,8 @@ __all__ = [
     "RecurrentActorCritic",
     "actor_critic",
     "apply_sequence",
+    "apply_unroll",
     "as_network",
+    "check_network",
     "reset_carry",
 ]

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from weft.core.errors import ConfigError
+from weft.core.specs import SpaceTree
 from weft.core.types import Array, Tree
 
 
@@ -57,6 +58,42 @@ def as_network(given: Any) -> Network:
         f"a network must be a weft.Network or a pair (init, apply) of functions, got {given!r}. "
         "init(key) -> params; apply(params, observation) -> (logits, value)."
     )
+
+
+def check_network(owner: str, network: Network, observation: SpaceTree, num_params: int, actions: str) -> None:
+    """Refuse a user's network that does not give, for one observation, what the action's distribution needs.
+
+    ``owner`` and ``actions`` are words for the message: the algorithm's name, and the action space. Nothing is
+    computed, shapes only.
+    """
+    one = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype), observation)
+    params = jax.eval_shape(network.init, jax.eval_shape(lambda: jax.random.key(0)))
+    output = jax.eval_shape(network.apply, params, network.carry, one)
+    got, want = (output.logits.shape, output.value.shape), ((num_params,), ())
+    if got != want:
+        raise ConfigError(
+            f"{owner}.network gives logits of shape {list(got[0])} and a value of shape {list(got[1])} for one "
+            f"observation; expected {list(want[0])}, for actions {actions}, and []."
+        )
+
+
+def apply_unroll(network: Network, params: Tree, carry: Tree, observation: Tree, first: Array) -> NetworkOutput:
+    """Run a network over ``[T, B, ...]`` observations: ``[T, B]`` logits and values, and the carry after the last step.
+
+    ``carry`` (``[B, ...]``) is the state before the first step; it starts anew where ``first`` (``[T, B]`` bool) says
+    so. A feed-forward network sees all steps as one batch, and its carry comes back as it is.
+    """
+    if network.recurrent:
+
+        def along(carry: Tree, observation: Tree, first: Array) -> tuple[jax.Array, jax.Array, Tree]:
+            return tuple(apply_sequence(network, params, carry, observation, first))
+
+        logits, value, carry = jax.vmap(along, in_axes=(0, 1, 1), out_axes=(1, 1, 0))(carry, observation, first)
+        return NetworkOutput(logits, value, carry)
+    flat = jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), observation)
+    output = jax.vmap(lambda x: network.apply(params, (), x))(flat)
+    logits, value = (x.reshape((*first.shape, *x.shape[1:])) for x in (output.logits, output.value))
+    return NetworkOutput(logits, value, carry)
 
 
 def apply_sequence(network: Network, params: Tree, carry: Tree, observation: Tree, first: Array) -> NetworkOutput:

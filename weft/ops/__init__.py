@@ -17,7 +17,10 @@ from weft.ops.losses import (
     policy_gradient,
     value_loss,
 )
+from weft.ops.recursion import revalued
 from weft.ops.returns import accumulated_return, discounted_return, lambda_return, n_step_return
+from weft.ops.rewards import reshaped
+from weft.ops.schedules import linear
 from weft.ops.statistics import RunningStatistics
 from weft.ops.vtrace import vtrace
 
@@ -38,9 +41,12 @@ __all__ = [
     "explained_variance",
     "gae",
     "lambda_return",
+    "linear",
     "masked",
     "n_step_return",
     "policy_gradient",
+    "reshaped",
+    "revalued",
     "statistics",
     "value_loss",
     "vtrace",

@@ -67,7 +67,10 @@ def approx_kl(log_ratio: Array) -> jax.Array:
     """An estimate of KL(old || new) from steps taken by the old policy, ``[...]``: ``(ratio - 1) - log_ratio``.
 
     Never negative, unbiased, and of low variance (the estimator k3 of Schulman, "Approximating KL divergence", 2020).
+    ``log_ratio`` is held within 20 either way, so that one step that the new policy would hardly ever take leaves the
+    mean a finite number.
     """
+    log_ratio = jnp.clip(log_ratio, -_MAX_LOG_RATIO, _MAX_LOG_RATIO)
     return jnp.expm1(log_ratio) - log_ratio
 
 

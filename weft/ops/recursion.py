@@ -23,6 +23,17 @@ def following_value(value: Array, bootstrap: Array, terminated: Array, truncated
     return jnp.where(terminated, 0.0, jnp.where(truncated, bootstrap, shifted))
 
 
+def revalued(bootstrap: Array, truncated: Array, after: Array) -> jax.Array:
+    """``bootstrap`` with what follows the last step valued anew, ``[T, B]``.
+
+    ``after`` (``[B]``) is the learner's own value of ``last_observation``. It takes the last row, but for environments
+    that were cut there: what they begin with next is no part of that episode, so act's value of its final observation
+    stays.
+    """
+    bootstrap = jnp.asarray(bootstrap)
+    return bootstrap.at[-1].set(jnp.where(truncated[-1], bootstrap[-1], after))
+
+
 def trace(decay: ArrayLike, terminated: Array, truncated: Array, valid: Array | None = None) -> jax.Array:
     """``decay`` where the episode goes on, and 0 where it ends or the record is not ``valid``: ``[T, B]``."""
     cut = terminated | truncated

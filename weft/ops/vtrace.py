@@ -22,6 +22,7 @@ def vtrace(
     clip_rho: float = 1.0,
     clip_c: float = 1.0,
     valid: Array | None = None,
+    weigh: bool = True,
 ) -> tuple[jax.Array, jax.Array]:
     """Targets for the value and advantages for the policy: ``(target, advantage)``, both ``[T, B]``.
 
@@ -37,6 +38,9 @@ def vtrace(
     trace_decay) * value[t + 1]``. With ``trace_decay`` 1, as in the paper, that is ``target[t + 1]``; with less, it
     is what makes the advantage that of GAE when on policy (``log_ratio`` 0, both clips at least 1).
 
+    With ``weigh`` False the advantage is without its factor ``rho[t]``: for a loss that weighs each step by the
+    ratio itself, as PPO's does. What comes after the step is corrected all the same.
+
     The other arguments are those of ``gae``: ``[T, B]`` arrays, ``discount`` and ``trace_decay`` scalars or broadcast
     to it. Records that are not ``valid`` have target ``value`` and advantage 0, and pass nothing on. Gradients are
     not stopped: the losses of ``weft.ops`` do that.
@@ -44,10 +48,11 @@ def vtrace(
     ratio = jnp.exp(log_ratio)
     rho, c = jnp.minimum(clip_rho, ratio), jnp.minimum(clip_c, ratio)
     value = jnp.asarray(value)
-    delta = reward + discount * following_value(value, bootstrap, terminated, truncated) - value
+    delta = jnp.asarray(reward) + discount * following_value(value, bootstrap, terminated, truncated) - value
     decay = trace(jnp.multiply(discount, trace_decay), terminated, truncated, valid)
     if valid is not None:
         rho, c, delta = (jnp.where(valid, x, 0.0) for x in (rho, c, delta))
     correction = backward(rho * delta, decay * c)
     later = jnp.concatenate([correction[1:], jnp.zeros_like(correction[:1])])
-    return value + correction, rho * (delta + decay * later)
+    advantage = delta + decay * later
+    return value + correction, rho * advantage if weigh else advantage

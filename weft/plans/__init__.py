@@ -8,7 +8,7 @@ Nothing here loads JAX when imported; ``Machine.here`` and drawing do.
 """
 
 from weft.plans.draw import draw_mermaid, draw_text
-from weft.plans.executable import executable
+from weft.plans.executable import executable, needs_workers
 from weft.plans.machine import Machine
 from weft.plans.named import catalogue
 from weft.plans.parse import parse
@@ -26,6 +26,7 @@ __all__ = [
     "draw_mermaid",
     "draw_text",
     "executable",
+    "needs_workers",
     "parse",
     "resolve",
     "split",

@@ -22,8 +22,8 @@ class NamedPlan:
 
     @property
     def runs_now(self) -> bool:
-        """Whether this version can execute it: one group, in this process."""
-        return bool(self.expression) and "|" not in self.expression
+        """Whether this version can execute it, for an algorithm that has what it names."""
+        return bool(self.expression) and "replay" not in self.expression
 
 
 NAMED = (

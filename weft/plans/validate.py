@@ -98,7 +98,7 @@ def _error(plan: Plan, refusals: list[_Refusal], setting: _Setting) -> PlanError
         nearest = more[0].nearest
     text = f"plan '{plan}' cannot run: {'; '.join(r.reason for r in refusals)}. Nearest plan that fits: '{nearest}'"
     if not runs_now(nearest, setting.graph, setting.machine, envs=setting.envs):
-        text += " (with the process runtime, which this version does not have; 'inline' runs now)"
+        text += " (which this version does not execute; 'inline' runs now)"
     return PlanError(text + ".")
 
 

@@ -13,11 +13,14 @@ from weft.core.specs import Spec
 from weft.envs.protocol import EnvLike, EnvSource
 from weft.graph.algorithm import Algorithm
 from weft.graph.graph import Graph
-from weft.plans import Machine, Plan, executable, resolve
+from weft.plans import Machine, Plan, executable, needs_workers, resolve
 
 if TYPE_CHECKING:
     from weft.runtimes.replicas import Layout
 
+
+DEFAULT_LAG = 1
+"""Versions that params may be behind, unless told: learn and act overlap, and on-policy algorithms hardly notice."""
 
 MAX_SEED = 2**31 - 1
 """Seeds are int32 on the device; those of a run go from ``seed`` to ``seed + seeds``."""
@@ -37,6 +40,8 @@ class RunConfig:
     envs: int | None = None
     vector: str = "auto"
     env_options: Mapping[str, Any] = field(default_factory=dict)
+    lockstep: bool = False  # each learn call eats exactly the unrolls of the current params, whatever the plan
+    max_lag: int | None = None  # versions that params may be behind otherwise; None: DEFAULT_LAG
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,9 @@ class Settings:
     wandb: str | None = None  # the W&B project
     checkpoint_seconds: float = 30.0
     keep_checkpoints: int = 3
+    ring: int = 2  # slices of an env worker's environments, one stepping while others wait for their actions
+    channel: str = "shm"  # what streams between workers are made of: shm or tcp
+    hang_seconds: float = 60.0  # how long a worker may be stuck before it is killed and replaced
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,14 @@ class Prepared:
     seeds: int
     vector: str
     env_options: Mapping[str, Any]
+    machine: Machine = field(default_factory=Machine)
+    lockstep: bool = True
+    max_lag: int = 0
+
+    @property
+    def in_workers(self) -> bool:
+        """Whether the plan runs in worker processes."""
+        return needs_workers(self.plan, self.machine)
 
     @property
     def learn_steps(self) -> int:
@@ -75,8 +91,16 @@ class Prepared:
 
     @property
     def steps_per_learn(self) -> int:
-        """Environment steps that one learn call of all replicas eats; for each seed."""
-        return self.envs * self.algorithm.unroll
+        """Environment steps that one learn call of all replicas eats; for each seed.
+
+        Where gradients are applied as they come, a learn step is one of them: a grad replica's share.
+        """
+        return self.envs * self.algorithm.unroll // self.updates_per_batch
+
+    @property
+    def updates_per_batch(self) -> int:
+        """Learn steps in which all environments' unrolls are used once: more than one where gradients come singly."""
+        return _updates_per_batch(self.plan, self.lockstep)
 
     def config(self) -> dict[str, Any]:
         """What ``config.json`` records, and what a resumed run is compared with."""
@@ -87,6 +111,8 @@ class Prepared:
             "env_options": dict(self.env_options),
             "vector": self.vector,
             "plan": str(self.plan),
+            "lockstep": self.lockstep,
+            "max_lag": self.max_lag,
             "seed": self.seed,
             "seeds": self.seeds,
             "envs": self.envs,
@@ -123,13 +149,19 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
         pure_alternative=_pure_alternative(source.name),
     )
     if must_run:
-        executable(plan, whole, machine, envs=envs)
-    replicas = plan.group_of("env").replicas or 1 if len(plan.groups) == 1 else 1
-    if config.seeds and replicas > 1:
+        executable(plan, whole, machine, envs=envs, splits=algorithm.splits)
+    replicas = plan.group_of("grad" if "grad" in plan.fragments else "learn").replicas or 1
+    if config.seeds and (replicas > 1 or len(plan.groups) > 1):
+        copies = f"{replicas} replicas of one seed" if replicas > 1 else "workers for one seed"
         raise ConfigError(
             f"seeds={config.seeds} trains several seeds side by side on one device, and the plan {str(plan)!r} has "
-            f"{replicas} replicas of one seed. Use one of the two: drop --seeds, or use the plan 'inline'."
+            f"{copies}. Use one of the two: drop --seeds, or use the plan 'inline'."
         )
+    if config.max_lag is not None and config.max_lag < 0:
+        raise ConfigError(f"max_lag must be at least 0 versions, got {config.max_lag}")
+    # One group is always in lockstep: it learns from what it has just done.
+    lockstep = config.lockstep or len(plan.groups) == 1
+    learn_steps *= _updates_per_batch(plan, lockstep)
     bound = algorithm.bind(Spec(source.spec, envs // replicas, learn_steps))
     return Prepared(
         name=algorithm_name(algorithm),
@@ -143,6 +175,9 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
         seeds=config.seeds,
         vector=config.vector,
         env_options=config.env_options,
+        machine=machine,
+        lockstep=lockstep,
+        max_lag=0 if lockstep else DEFAULT_LAG if config.max_lag is None else config.max_lag,
     )
 
 
@@ -157,6 +192,10 @@ def layout_of(prepared: Prepared) -> Layout:
     if group.device is not None and group.device.indices is not None:
         devices = devices[group.device.indices.start : group.device.indices.stop]
     return Layout(tuple(devices[: group.replicas or 1]), prepared.seeds)
+
+
+def _updates_per_batch(plan: Plan, lockstep: bool) -> int:
+    return plan.group_of("grad").replicas or 1 if "apply" in plan.fragments and not lockstep else 1
 
 
 def _algorithm(config: RunConfig, source: EnvSource) -> tuple[Algorithm, tuple[int, int]]:

@@ -24,10 +24,13 @@ class Counters:
     ledger: Ledger = field(default_factory=Ledger)
     shares: dict[str, float] = field(default_factory=dict)
     latest: dict[str, float] = field(default_factory=dict)  # the newest metrics
+    restarts: int = 0  # of workers
+    warm_up: int = 1  # learn steps whose speed does not count: compilation, and what workers did meanwhile
+    figures: dict[str, float] = field(default_factory=dict)  # what else the engine told last
 
     def __post_init__(self) -> None:
         self.windows = self.windows or [EpisodeWindow() for _ in range(self.lanes)]
-        self._began = time.perf_counter()
+        self._began, self._first = time.perf_counter(), self.learn_steps
         self._steady: tuple[float, int] | None = None  # when the first report came, and the steps until then
         self._taken: deque[tuple[float, int]] = deque([(self._began, self.env_steps)], maxlen=16)
 
@@ -74,16 +77,20 @@ class Counters:
         """Count a report."""
         now = time.perf_counter()
         self.learn_steps += report.learn_steps
-        samples = report.learn_steps * self.steps_per_learn
-        self.ledger.produce(samples)
-        self.ledger.train(samples)
+        if report.samples is None:
+            samples = report.learn_steps * self.steps_per_learn
+            self.ledger.produce(samples)
+            self.ledger.train(samples)
+        else:
+            self.ledger = report.samples
+        self.figures, self.restarts = report.figures, self.restarts + report.restarts
         for window, episodes in zip(self.windows, report.episodes, strict=True):
             for episode in episodes:
                 window.add(*episode)
         for stage, seconds in report.shares.items():
             self.shares[stage] = self.shares.get(stage, 0.0) + seconds
         self.latest = {name: float(values[-1].mean()) for name, values in report.metrics.items()}
-        if self._steady is None:
+        if self._steady is None and self.learn_steps >= self._first + self.warm_up:
             self._steady = (now, self.env_steps)
             self._taken.clear()  # what came before was mostly compilation
         self._taken.append((now, self.env_steps))
@@ -106,7 +113,17 @@ class Counters:
             record |= {f"time/{stage}": seconds / total for stage, seconds in self.shares.items()}
         if self.lanes > 1:
             record |= {f"return_mean/{k}": w.return_mean for k, w in enumerate(self.windows)}
-        return record
+        return record | self.figures
+
+    def go_back(self, document: dict[str, Any] | None) -> None:
+        """Count from a checkpoint again, or from nothing; the time that was spent since stays spent."""
+        self.learn_steps = document["learn_steps"] if document else 0
+        if document:
+            self.windows = [EpisodeWindow.from_json(window) for window in document["windows"]]
+        else:
+            self.windows = [EpisodeWindow() for _ in range(self.lanes)]
+        self._steady, self._first = None, self.learn_steps
+        self._taken = deque([(time.perf_counter(), self.env_steps)], maxlen=16)
 
     def to_document(self) -> dict[str, Any]:
         """For a checkpoint; ``from_document`` brings it back."""
@@ -115,10 +132,11 @@ class Counters:
             "wall_seconds": self.wall_seconds,
             "windows": [window.to_json() for window in self.windows],
             "ledger": self.ledger.to_json(),
+            "restarts": self.restarts,
         }
 
     @classmethod
-    def from_document(cls, document: dict[str, Any], steps_per_learn: int) -> Counters:
+    def from_document(cls, document: dict[str, Any], steps_per_learn: int, warm_up: int = 1) -> Counters:
         """Go on counting where a checkpoint left off."""
         windows = [EpisodeWindow.from_json(window) for window in document["windows"]]
         return cls(
@@ -128,4 +146,6 @@ class Counters:
             earlier_seconds=document["wall_seconds"],
             windows=windows,
             ledger=Ledger.from_json(document["ledger"]),
+            restarts=document.get("restarts", 0),
+            warm_up=warm_up,
         )

@@ -13,6 +13,7 @@ from weft.core.keys import fragment_key
 from weft.core.types import Array, Metrics, TrainState, Tree
 from weft.graph.algorithm import Algorithm
 from weft.graph.graph import Graph
+from weft.telemetry.ledger import Ledger
 
 Episode = tuple[int, float, int]
 """A slice of finished episodes in time order: how many, the sum of their returns, the sum of their lengths."""
@@ -28,14 +29,23 @@ class Report(NamedTuple):
     rewards_finite: bool  # False: the environment gave such a reward
     cut_again: bool  # True: an environment truncated twice within its own max_episode_steps
     shares: dict[str, float]  # seconds by stage, where the engine can tell
+    samples: Ledger | None = None  # since the run began, where the engine keeps it; None: all produced was trained on
+    restarts: int = 0  # of workers, since the last report
+    figures: dict[str, float] = {}  # noqa: RUF012  what else is shown and logged: lag, the queues' fill
+
+
+class StateLost(RuntimeError):
+    """A worker that held the learner's state is gone: load the last checkpoint, and ``resume`` or ``start`` again."""
 
 
 class Engine(Protocol):
-    """Runs one group: every fragment of the graph, in this process.
+    """Runs every fragment of the graph: as one group in this process, or as several in workers.
 
     An ``asynchronous`` engine's ``advance`` returns before the work is over, so that the host can read an earlier
-    report.
+    report. ``warn`` is called with what a user should know of; whoever shows it sets it.
     """
+
+    warn: Callable[[str], None]
 
     @property
     def asynchronous(self) -> bool:
@@ -47,7 +57,10 @@ class Engine(Protocol):
         ...
 
     def resume(self, tree: Tree, document: dict[str, Any]) -> list[str]:
-        """Go on from what ``saved`` gave; returns what could not be brought back exactly."""
+        """Go on from what ``saved`` gave; returns what could not be brought back exactly.
+
+        After StateLost, called again: what is still alive goes on.
+        """
         ...
 
     def template(self) -> Tree:

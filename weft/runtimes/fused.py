@@ -59,6 +59,7 @@ class FusedEngine:
 
     def __init__(self, algorithm: Algorithm, graph: Graph, env: JaxEnv, layout: Layout, envs: int, seed: int) -> None:
         self.layout = layout
+        self.warn: Callable[[str], None] = print
         rollout, stages = make_rollout(algorithm, env), make_stages(algorithm, graph)
         axis_mean = _episodes_over(layout)
 

@@ -19,6 +19,7 @@ from weft.envs.protocol import HostEnv, HostFactory
 from weft.graph.algorithm import Algorithm
 from weft.graph.graph import Graph
 from weft.graph.loops import acted_schema
+from weft.runtimes.blocks import allocate_block, block_schema
 from weft.runtimes.engine import Finite, Report
 from weft.runtimes.programs import Recall, make_programs
 from weft.runtimes.replicas import Layout, Lies
@@ -54,6 +55,7 @@ class HostedEngine:
         self, algorithm: Algorithm, graph: Graph, make: HostFactory, layout: Layout, envs: int, seed: int
     ) -> None:
         self.algorithm, self.layout, self.envs, self.seed, self.make = algorithm, layout, envs, seed, make
+        self.warn: Callable[[str], None] = print
         self._lanes = max(layout.seeds, 1)
         self._programs = make_programs(algorithm, graph, layout)
         indices = np.arange(envs, dtype=np.int32)
@@ -64,9 +66,10 @@ class HostedEngine:
         if layout.seeds:
             params = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype), params)
         acted = acted_schema(algorithm, params)
-        extras = {} if self._programs.recalls else acted.extras
-        environment = algorithm.spec.environment
-        self._buffer = UnrollBuffer(environment, algorithm.unroll, envs, layout.seeds, acted.action, extras)
+        environment, rows = algorithm.spec.environment, envs * self._lanes
+        # The carry stays on the device, where act keeps it.
+        schema = block_schema(environment, algorithm.unroll, rows, acted, extras=not self._programs.recalls)
+        self._buffer = UnrollBuffer(environment, allocate_block(schema._replace(carry=())), envs, layout.seeds)
         self._environments: list[HostEnv] = []
         self._state: HostedState | None = None
 
@@ -193,7 +196,8 @@ class HostedEngine:
             buffer.note_cuts(t, carry)
             stepping += clock() - now
         began = clock()
-        unroll = buffer.assemble(params, start, carry, programs.bootstrap)
+        buffer.finish(params, carry, programs.bootstrap)
+        unroll = buffer.assemble(start)
         totals = buffer.count_episodes(state.episode_return, state.episode_length, episodes)
         step = np.int32(state.step + buffer.length)
         self._state = state._replace(carry=carry, step=step, episode_return=totals[0], episode_length=totals[1])

@@ -12,14 +12,23 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import jax
 
-from weft.core.errors import CheckpointError, EnvironmentFault, LearningDiverged, RunError, WeftError
+from weft.core.errors import (
+    CheckpointError,
+    ConfigError,
+    EnvironmentFault,
+    LearningDiverged,
+    RunError,
+    UnknownName,
+    WeftError,
+)
 from weft.runtimes.config import Prepared, RunConfig, Settings, layout_of, prepare
 from weft.runtimes.counters import Counters
-from weft.runtimes.engine import Engine, Report
+from weft.runtimes.engine import Engine, Report, StateLost
 from weft.runtimes.fused import MAX_DISPATCH, FusedEngine
 from weft.runtimes.hosted import HostedEngine
 from weft.runtimes.interrupt import Interrupt, interruptible
@@ -28,6 +37,8 @@ from weft.services import checkpoints
 from weft.services.run_folder import RunFolder, default_name, open_run
 from weft.telemetry.plain import Plain, Quiet
 from weft.telemetry.telemetry import Telemetry, open_telemetry
+
+CHANNELS = ("shm", "tcp")
 
 DISPATCH_SECONDS = 0.25
 """How much work is dispatched at a time: what an interrupt or a log line may have to wait for."""
@@ -39,6 +50,7 @@ def train(config: RunConfig, settings: Settings) -> Run:
     Raises WeftError, and what the user's own code raises. A first SIGINT saves and ends the run; a second ends it at
     once, as KeyboardInterrupt, and leaves what was saved before.
     """
+    _check(settings)
     prepared = prepare(config)
     name = settings.run or default_name(prepared.name, prepared.source.name, prepared.seed)
     may_differ = frozenset({"steps"})
@@ -49,8 +61,17 @@ def train(config: RunConfig, settings: Settings) -> Run:
         return _Execution(prepared, settings, folder, interrupt).run()
 
 
-def make_engine(prepared: Prepared) -> Engine:
-    """The engine for a prepared run's only group."""
+def make_engine(prepared: Prepared, settings: Settings | None = None, logs: Path | None = None) -> Engine:
+    """The engine for a prepared run: of its one group in this process, or of its workers, which log to ``logs``."""
+    if prepared.in_workers:
+        from weft.runtimes.processes.blueprint import Manner, draft
+        from weft.runtimes.processes.engine import ProcessEngine
+
+        how = settings or Settings()
+        manner = Manner(prepared.lockstep, prepared.max_lag, how.ring, how.channel)
+        pure = prepared.source.pure is not None
+        blueprint = draft(prepared.plan, prepared.envs, prepared.machine, manner, pure_env=pure)
+        return ProcessEngine(prepared, blueprint, logs or how.root / "logs", how.hang_seconds)
     layout = layout_of(prepared)
     sizes = (layout, prepared.envs, prepared.seed)
     if prepared.source.pure is not None:
@@ -59,20 +80,31 @@ def make_engine(prepared: Prepared) -> Engine:
     return HostedEngine(prepared.algorithm, prepared.graph, prepared.source.host, *sizes)
 
 
+def _check(settings: Settings) -> None:
+    if settings.ring < 1:
+        raise ConfigError(f"ring must be at least 1 slice, got {settings.ring}")
+    if settings.channel not in CHANNELS:
+        raise UnknownName("channel", settings.channel, CHANNELS)
+    if not settings.hang_seconds > 0:
+        raise ConfigError(f"hang_seconds must be above 0, got {settings.hang_seconds:g}")
+
+
 class _Execution:
     """One process's part of a run."""
 
     def __init__(self, prepared: Prepared, settings: Settings, folder: RunFolder, interrupt: Interrupt) -> None:
         self.prepared, self.settings, self.folder, self.interrupt = prepared, settings, folder, interrupt
         self.lanes = max(prepared.seeds, 1)
-        self.counters = Counters(prepared.steps_per_learn * self.lanes, self.lanes)
+        warm_up = prepared.max_lag + 3 if prepared.in_workers else 1
+        self.counters = Counters(prepared.steps_per_learn * self.lanes, self.lanes, warm_up=warm_up)
         self.saved_at = time.monotonic()
+        self.dispatch_size = 1
         self.unsaved = False  # the last attempt to save failed
         self.warnings: list[str] = []
 
     def run(self) -> Run:
         """Train to the end, an interrupt or an error; leaves a summary, unless interrupted twice."""
-        engine = make_engine(self.prepared)
+        engine = make_engine(self.prepared, self.settings, self.folder.path / "logs")
         try:
             if (finished := self._finished_before(engine)) is not None:
                 return finished
@@ -81,10 +113,9 @@ class _Execution:
                 for warning in self.warnings:
                     telemetry.warn(warning)
                 try:
-                    self._loop(engine, telemetry)
+                    self._train(engine, telemetry)
                 except Exception as error:  # the user's own too: an algorithm, a fragment
-                    # A device that failed may have taken the params with it, and the disk may be what failed.
-                    with suppress(RuntimeError, RunError):
+                    with suppress(RunError):  # the disk may be what failed
                         self._finish(engine, "failed", error)
                     raise
             stopped = self.interrupt and self.counters.learn_steps < self.prepared.learn_steps
@@ -128,7 +159,8 @@ class _Execution:
             self.warnings.append(
                 f"resumed, but not exactly: {which} begin a fresh episode (their state cannot be saved)"
             )
-        self.counters = Counters.from_document(document["counters"], self.counters.steps_per_learn)
+        warm_up = self.counters.warm_up
+        self.counters = Counters.from_document(document["counters"], self.counters.steps_per_learn, warm_up)
         self.folder.trim_metrics(self.counters.env_steps)
         return self.counters.env_steps
 
@@ -144,6 +176,27 @@ class _Execution:
             config=prepared.config(),
             resumed_at=resumed_at,
         )
+
+    def _train(self, engine: Engine, telemetry: Telemetry) -> None:
+        """Loop to the end; where a worker took the learner's state with it, from the last checkpoint on again."""
+        engine.warn = telemetry.warn
+        lost = False
+        while True:
+            try:
+                if lost:
+                    self._go_back(engine, telemetry)
+                lost = False
+                return self._loop(engine, telemetry)
+            except StateLost:
+                lost = True
+
+    def _go_back(self, engine: Engine, telemetry: Telemetry) -> None:
+        restored = checkpoints.load_latest(self.folder.checkpoints, engine.template(), telemetry.warn)
+        self.counters.go_back(restored[1]["counters"] if restored else None)
+        if restored:
+            engine.resume(restored[0], restored[1]["engine"])
+        else:
+            engine.start()
 
     def _loop(self, engine: Engine, telemetry: Telemetry) -> None:
         """Keep one dispatch under way while the one before is read."""
@@ -178,7 +231,10 @@ class _Execution:
     def _dispatch_size(self) -> int:
         """About DISPATCH_SECONDS' worth, one at first: the result does not depend on it."""
         seconds = self.counters.seconds_per_learn
-        return 1 if seconds == 0 else max(1, min(MAX_DISPATCH, int(DISPATCH_SECONDS / seconds)))
+        wanted = 1 if seconds == 0 else max(1, min(MAX_DISPATCH, int(DISPATCH_SECONDS / seconds)))
+        # Not all at once: what workers did while learn was compiled is learned from in no time.
+        self.dispatch_size = min(wanted, 2 * self.dispatch_size)
+        return self.dispatch_size
 
     def _take(self, report: Report, telemetry: Telemetry) -> None:
         self.counters.take(report)
@@ -232,7 +288,12 @@ class _Execution:
         self.unsaved = False
 
     def _finish(self, engine: Engine, how: str, error: Exception | None = None) -> Run:
-        params = jax.device_get(engine.train_state().params)
+        try:
+            params = jax.device_get(engine.train_state().params)
+        except RuntimeError:  # a device or a worker that failed has taken them with it
+            if error is None:
+                raise
+            params = {}
         summary = self._summary(how, params, error)
         self.folder.write_summary(summary)
         return self._as_run(params, summary)
@@ -259,7 +320,7 @@ class _Execution:
             "return_mean": counters.return_mean,
             "params_sha256": checkpoints.params_sha256(params),
             "samples": counters.ledger.to_json(),
-            "restarts": 0,
+            "restarts": counters.restarts,
             "exit": how,
             "run": str(self.folder.path),
         }

@@ -19,6 +19,7 @@ from weft.core.types import Acted, Array, Metrics, Timestep, TrainState, Tree, U
 from weft.graph.algorithm import Algorithm
 from weft.graph.graph import Graph
 from weft.graph.loops import as_schema, policy_view, timestep_schema
+from weft.runtimes.blocks import Block, as_unroll, join, seen
 from weft.runtimes.engine import Finite, all_finite, is_key, make_stages
 from weft.runtimes.hoist import hoist
 from weft.runtimes.replicas import Layout, Lies
@@ -28,6 +29,7 @@ _SPLIT_TIME: Any = Lies.SPLIT_TIME
 UNROLL_LIES = Unroll(**dict.fromkeys(Unroll._fields, _SPLIT_TIME))._replace(
     carry=_SPLIT, last_observation=_SPLIT, last_first=_SPLIT
 )
+BLOCK_LIES = Block(**dict.fromkeys(Block._fields, _SPLIT_TIME))._replace(carry=_SPLIT)
 
 
 class Recall(NamedTuple):
@@ -44,17 +46,25 @@ class Programs(NamedTuple):
     noise: Callable[..., Tree]  # keys [B], the first step's number -> [T, B, ...]
     act: Callable[[tuple[Array, ...], Tree, Timestep, Tree], Acted]  # takes the leaves of params: flattened once
     bootstrap: Callable[[Tree, Tree, Tree], Array]
+    extras: Callable[[tuple[Array, ...], Tree, Timestep, Tree], dict[str, Tree]]  # of a whole unroll, [T, B, ...]
     learn: Callable[..., tuple[TrainState, tuple[Tree, ...], Metrics, Finite]]
-    recalls: bool  # learn finds act's extras by itself, from a Recall
+    learn_blocks: Callable[..., tuple[TrainState, tuple[Tree, ...], Metrics, Finite]]  # learn from blocks, and noise
+    recalls: bool  # a step's act leaves the extras out: they are found from a Recall
 
 
-def make_programs(algorithm: Algorithm, graph: Graph, layout: Layout) -> Programs:
-    """The functions, to be compiled when they are first called."""
+def make_programs(
+    algorithm: Algorithm, graph: Graph, layout: Layout, *, recalls: bool = True, pieces: int = 1
+) -> Programs:
+    """The functions, to be compiled when they are first called.
+
+    Without ``recalls`` every act call gives its extras, as it must where params may change within an unroll. Where act
+    has a carry it always does. ``pieces``: blocks in a batch of ``learn_blocks``.
+    """
     stages = make_stages(algorithm, graph)
     params = jax.eval_shape(algorithm.init, jax.eval_shape(lambda: jax.random.key(0))).params
     structure = jax.tree.structure(params)
     start = algorithm.initial_carry()
-    recalls = not jax.tree.leaves(start)
+    recalls = recalls and not jax.tree.leaves(start)
 
     def init(seed: Array, indices: Array) -> tuple[TrainState, tuple[Tree, ...], Tree, Array]:
         train, fragments = stages.init(seed)
@@ -62,8 +72,8 @@ def make_programs(algorithm: Algorithm, graph: Graph, layout: Layout) -> Program
         carry = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (batch, *jnp.shape(x))), start)
         return train, fragments, carry, env_keys(fragment_key(seed, "act"), indices)
 
-    seen = policy_view(timestep_schema(algorithm.spec.environment, 1))
-    one = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype), seen)
+    several = policy_view(timestep_schema(algorithm.spec.environment, 1))
+    one = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype), several)
     act = hoist(algorithm.act, params, as_schema(start), one)
     drawn = jax.eval_shape(act.early, jax.eval_shape(lambda: jax.random.key(0)))
 
@@ -94,6 +104,20 @@ def make_programs(algorithm: Algorithm, graph: Graph, layout: Layout) -> Program
         train, fragments, metrics, finite = stages.learn(train, fragments, unroll)
         return train, fragments, metrics, finite._replace(learned=finite.learned & all_finite(train.params))
 
+    def extras_of(leaves: tuple[Array, ...], carry: Tree, timestep: Timestep, noise: Tree) -> dict[str, Tree]:
+        params = jax.tree.unflatten(structure, leaves)
+        again: Acted = jax.vmap(act_batch, (None, None, 0, 0))(params, carry, timestep, noise)
+        return again.extras
+
+    def learn_blocks(
+        train: TrainState, fragments: tuple[Tree, ...], blocks: tuple[Block, ...], noise: Tree | None
+    ) -> tuple[TrainState, tuple[Tree, ...], Metrics, Finite]:
+        block = join(blocks)
+        recall = None if noise is None else Recall(seen(block), noise)
+        # A barrier: what follows is then compiled as it is where the unroll comes in one piece, bit for bit.
+        unroll, recall = jax.lax.optimization_barrier((as_unroll(block), recall))
+        return learn(train, fragments, unroll, recall)
+
     shared, split, plain, split_time = Lies.SHARED, Lies.SPLIT, Lies.PLAIN, Lies.SPLIT_TIME
     state = (shared, shared, UNROLL_LIES, split_time)
     return Programs(
@@ -102,5 +126,12 @@ def make_programs(algorithm: Algorithm, graph: Graph, layout: Layout) -> Program
         act=layout.wrap(act_step, (shared, split, split, split), split),
         bootstrap=layout.wrap(bootstrap, (shared, split, split), split),
         learn=layout.wrap(learn, state, (shared, shared, shared, shared), donate=(0, 1)),
+        extras=layout.wrap(extras_of, (shared, split, split_time, split_time), split_time),
+        learn_blocks=layout.wrap(
+            learn_blocks,
+            (shared, shared, (BLOCK_LIES,) * pieces, split_time),
+            (shared, shared, shared, shared),
+            donate=(0, 1),
+        ),
         recalls=recalls,
     )

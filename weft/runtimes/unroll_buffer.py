@@ -1,4 +1,4 @@
-"""The host's side of an unroll: NumPy arrays that environments write into and that learn reads, made once.
+"""The host's side of an unroll: a block of NumPy arrays that environments write into and that learn reads.
 
 With several seeds the rows of all of them lie side by side, ``[T, K * B]``, and are handed to compiled functions with
 the seed axis first, ``[K, T, B]``.
@@ -15,30 +15,28 @@ from weft.core.buffers import timestep_buffers
 from weft.core.specs import EnvSpec
 from weft.core.trees import tree_map
 from weft.core.types import Acted, Array, Timestep, Tree, Unroll
-from weft.graph.fragment import Schema
 from weft.graph.loops import policy_view
+from weft.runtimes.blocks import Block, as_unroll, seen
 
 NumpyArray = np.ndarray[Any, Any]
 Episode = tuple[int, float, int]
 
 
 class UnrollBuffer:
-    """``length`` steps of ``envs`` environments for each of ``seeds`` seeds (0: one, without a seed axis).
+    """``block`` holds T steps of ``envs`` environments for each of ``seeds`` seeds (0: one, without a seed axis).
 
     ``outs[t]`` is what the environments write after step t - 1, ``views[t]`` the same arrays as act sees them at step
-    t.
+    t. The block is the caller's.
     """
 
-    def __init__(self, spec: EnvSpec, length: int, envs: int, seeds: int, action: Schema, extras: Schema) -> None:
-        self.length, self.envs, self.seeds = length, envs, seeds
+    def __init__(self, spec: EnvSpec, block: Block, envs: int, seeds: int = 0) -> None:
+        self.block, self.envs, self.seeds = block, envs, seeds
+        self.length = block.bootstrap.shape[0]
         rows = envs * max(seeds, 1)
-        self._steps = timestep_buffers(spec, (length + 1, rows))._replace(final_observation=None)
         # Nobody reads a final observation after its step, so that one row of them is enough.
         final = timestep_buffers(spec, (rows,)).final_observation
-        self._action = _like(action, (length, rows))
-        self._extras = _like(extras, (length, rows))
         self.outs: list[Timestep] = [
-            tree_map(lambda x, t=t: x[t], self._steps)._replace(final_observation=final) for t in range(length + 1)
+            tree_map(lambda x, t=t: x[t], block.steps)._replace(final_observation=final) for t in range(self.length + 1)
         ]
         self.views: list[Timestep] = [self._by_seed(policy_view(out)) for out in self.outs]
         self._cuts: list[tuple[int, Tree, Tree]] = []
@@ -53,14 +51,13 @@ class UnrollBuffer:
 
     def seen(self) -> Timestep:
         """What act saw in this unroll, ``[T, B, ...]`` or ``[K, T, B, ...]``. Views, not copies."""
-        before: Timestep = tree_map(lambda x: x[: self.length], policy_view(self._steps))
-        return self._time_by_seed(before)  # type: ignore[no-any-return]
+        return self._time_by_seed(seen(self.block))  # type: ignore[no-any-return]
 
     def remember(self, t: int, acted: Acted) -> NumpyArray:
         """Keep what act gave at step t, and return the actions as NumPy, rows in order."""
         action = self._flat(np.asarray(acted.action))
-        self._action[t] = action
-        for name, kept in self._extras.items():
+        self.block.action[t] = action
+        for name, kept in self.block.extras.items():
             value = acted.extras[name]
             tree_map(lambda row, x: np.copyto(row, self._flat(np.asarray(x))), tree_map(lambda k: k[t], kept), value)
         return action
@@ -72,43 +69,34 @@ class UnrollBuffer:
         if truncated.any():
             self._cuts.append((t, carry, tree_map(np.copy, out.final_observation)))
 
-    def assemble(
-        self, params: Tree, start: Tree, carry: Tree, bootstrap: Callable[[Tree, Tree, Tree], Array]
-    ) -> Unroll:
-        """The unroll: ``start`` and ``carry`` are act's before the first and after the last step. Views, not copies."""
-        steps, length = self._steps, self.length
-        values = np.zeros(steps.reward[1:].shape, np.float32)
+    def finish(self, params: Tree, carry: Tree, bootstrap: Callable[[Tree, Tree, Tree], Array]) -> None:
+        """Write the values of what would have followed; ``carry`` is act's after the last step."""
+        steps, values = self.block.steps, self.block.bootstrap
+        values[:-1] = 0.0
         values[-1] = self._flat(np.asarray(bootstrap(params, carry, self.views[-1].observation)))
         for t, then, final in self._cuts:
             cut = self._flat(np.asarray(bootstrap(params, then, self._by_seed(final))))
             values[t] = np.where(steps.truncated[t + 1], cut, values[t])
         self._cuts.clear()
-        before = tree_map(lambda x: x[:length], steps)
-        after = tree_map(lambda x: x[1:], steps)
-        unroll = Unroll(
-            observation=before.observation,
-            first=before.terminated | before.truncated,
-            action=self._action,
-            extras=self._extras,
-            reward=after.reward,
-            terminated=after.terminated,
-            truncated=after.truncated,
-            bootstrap=values,
-            carry=None,
-            last_observation=None,
-            last_first=None,  # type: ignore[arg-type]
-            action_mask=before.action_mask,
-            valid=after.valid,
-        )
+
+    def forget_cuts(self) -> None:
+        """Drop what an unroll that will not be finished has left behind."""
+        self._cuts.clear()
+
+    def assemble(self, start: Tree) -> Unroll:
+        """The unroll, once finished; ``start`` is act's carry before the first step. Views, not copies."""
+        unroll = as_unroll(self.block)
         last = self.views[-1]
-        by_seed: Unroll = self._time_by_seed(unroll)
+        timed = unroll._replace(carry=None, last_observation=None, last_first=None)  # type: ignore[arg-type]
+        by_seed: Unroll = self._time_by_seed(timed)
         return by_seed._replace(
             carry=start, last_observation=last.observation, last_first=last.terminated | last.truncated
         )
 
-    def roll(self) -> None:
-        """What followed this unroll begins the next one."""
-        tree_map(lambda x: np.copyto(x[0], x[-1]), self._steps)
+    def roll(self, into: UnrollBuffer | None = None) -> None:
+        """What followed this unroll begins the next one, in this buffer or ``into`` another."""
+        following = self if into is None else into
+        tree_map(lambda new, old: np.copyto(new[0], old[-1]), following.block.steps, self.block.steps)
 
     def count_episodes(
         self, episode_return: Array, episode_length: Array, episodes: list[list[Episode]]
@@ -117,7 +105,7 @@ class UnrollBuffer:
 
         A step that only resets is part of no episode.
         """
-        after = tree_map(lambda x: x[1:], self._steps)
+        after = tree_map(lambda x: x[1:], self.block.steps)
         ended = after.terminated | after.truncated
         counted = np.ones_like(ended) if after.valid is None else after.valid
         ended = ended & counted
@@ -143,8 +131,3 @@ class UnrollBuffer:
             return tree
         split = tree_map(lambda x: x.reshape((x.shape[0], self.seeds, self.envs, *x.shape[2:])), tree)
         return tree_map(lambda x: np.moveaxis(x, 1, 0), split)
-
-
-def _like(schema: Schema, leading: tuple[int, ...]) -> Tree:
-    """Zeroed arrays for a ``[B, ...]`` schema, its first axis replaced by ``leading``."""
-    return tree_map(lambda s: np.zeros((*leading, *s.shape[1:]), s.dtype), schema)

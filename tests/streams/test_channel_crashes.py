@@ -1,0 +1,125 @@
+"""Channels whose other end is a process that is killed, and whose place another takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from channels import DROP, LATEST, Channel, eventually, got, nothing_leaks
+from far_end import SIZE, FarEnd, value
+
+from weft.core.errors import ChannelClosed
+from weft.streams.channel import Reader, Stamp
+from weft.streams.schema import Leaf
+
+ONE = (Leaf("", (SIZE,), "int64"),)
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    with nothing_leaks():
+        yield
+
+
+def far_end(channel: Channel, role: str, first: int = 0, count: int = 0, then: str = "close") -> FarEnd:
+    mine, other = channel.writer_bell, channel.reader_bell
+    if role == "read":
+        mine, other = other, mine
+    return FarEnd(role, channel.spec, mine, other, channel.created.fds, first, count, then)
+
+
+@pytest.fixture(params=["shm", "tcp"])
+def far(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_a_writer_is_killed_in_the_midst_of_writing(far: str) -> None:
+    with Channel(far, ONE, capacity=4) as channel:
+        reader = channel.reader()
+        with far_end(channel, "write", count=2, then="half") as end:
+            end.until("half")
+            if far == "tcp":  # what has not left a process that is killed is lost with it
+                assert eventually(lambda: reader.unread == 2)
+        with far_end(channel, "write", first=2, count=3) as end:
+            for number in range(5):
+                message = got(reader, 20)
+                assert (message.place, message.stamp.sequence) == (number, number)
+                assert (message.arrays[0] == number).all()
+                reader.release(message)
+            with pytest.raises(ChannelClosed):
+                reader.receive(20)
+            assert end.lines()[-1] == ["sent", "4"]
+
+
+def test_a_reader_is_killed_while_it_holds_messages(far: str) -> None:
+    with Channel(far, ONE, capacity=4) as channel:
+        writer = channel.writer()
+        for number in range(4):
+            assert writer.send([value(number)], Stamp(sequence=number), 20)
+        with far_end(channel, "read", count=2, then="hold") as end:
+            assert end.until("held")[-1] == ["held", "2", "3"]
+            assert eventually(lambda: writer.unreleased == 2)
+        assert writer.unreleased == 2
+        for number in range(4, 6):
+            assert writer.send([value(number)], Stamp(sequence=number), 20)
+        assert writer.reserve(0) is None
+        with far_end(channel, "read", count=4) as end:
+            assert [line[1:] for line in end.lines()] == [[str(n), str(n)] for n in range(2, 6)]
+        assert eventually(lambda: writer.unreleased == 0)
+
+
+def test_a_writer_of_the_latest_is_killed(far: str) -> None:
+    with Channel(far, ONE, capacity=1, delivery=LATEST) as channel:
+        reader = channel.reader()
+        for life in range(2):
+            with far_end(channel, "write", first=life * 2, count=2, then="half") as end:
+                end.until("half")
+                place = -1
+                while place < life * 2 + 1:
+                    message = got(reader, 20)
+                    place = message.stamp.sequence
+                    assert (message.arrays[0] == place).all()
+
+
+def test_counts_survive_a_crash() -> None:
+    """What the launcher counts adds up, whoever died when."""
+    with Channel("shm", ONE, capacity=4, delivery=DROP) as channel:
+        created = channel.created
+        with far_end(channel, "write", count=7, then="half") as end:
+            end.until("half")
+        assert (created.committed, created.released, created.dropped, created.unreleased) == (7, 0, 3, 4)
+        with far_end(channel, "read", count=1, then="hold") as end:
+            assert end.until("held")[0] == ["got", "3", "3"]
+        assert (created.committed, created.released, created.dropped, created.unreleased) == (7, 1, 3, 3)
+        with far_end(channel, "write", first=7, count=2) as end:
+            end.lines()
+        assert (created.committed, created.released, created.dropped, created.unreleased) == (9, 1, 3, 5)
+        reader = channel.reader()  # what the dead one held, and is not there any more, is dropped
+        assert (created.committed, created.released, created.dropped, created.unreleased) == (9, 1, 4, 4)
+        for expected in (5, 6, 7, 8):
+            message = got(reader)
+            assert message.place == expected
+            reader.release(message)
+        assert (created.committed, created.released, created.dropped, created.unreleased) == (9, 5, 4, 0)
+
+
+def test_the_latest_from_another_process_is_never_torn(far: str) -> None:
+    with Channel(far, ONE, capacity=1, delivery=LATEST) as channel:
+        reader = channel.reader()
+        with far_end(channel, "hammer") as end:
+            versions: list[int] = []
+            while not _over(reader, versions):
+                pass
+            last = int(end.lines()[-1][1]) - 1
+        assert versions == sorted(set(versions))
+        assert versions[-1] == last  # the newest comes before the close
+
+
+def _over(reader: Reader, versions: list[int]) -> bool:
+    try:
+        message = got(reader, 20)
+    except ChannelClosed:
+        return True
+    assert (message.arrays[0] == message.stamp.sequence).all()
+    versions.append(message.stamp.sequence)
+    return False

@@ -1,0 +1,112 @@
+"""Leaves, where they lie in a slot, and how two ends agree on them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from weft.core.delivery import Delivery
+from weft.core.errors import ConfigError, SchemaMismatch
+from weft.core.trees import tree_leaves, unflatten
+from weft.streams.channel import ChannelSpec
+from weft.streams.schema import Leaf, SlotLayout, difference, fingerprint, leaves_from_json, leaves_json, leaves_of
+
+
+class Step(NamedTuple):
+    observation: Any
+    reward: Any
+    mask: Any = None
+
+
+TREE = Step({"z": np.zeros((2, 3), np.uint8), "a": (np.zeros((), np.float32), np.zeros(0, bool))}, np.zeros(5))
+LEAVES = (
+    Leaf("observation.z", (2, 3), "uint8"),
+    Leaf("observation.a.0", (), "float32"),
+    Leaf("observation.a.1", (0,), "bool"),
+    Leaf("reward", (5,), "float64"),
+)
+
+
+def test_leaves_of_a_tree_in_its_own_order() -> None:
+    assert leaves_of(TREE) == LEAVES
+    assert leaves_of(np.zeros(3, np.int32)) == (Leaf("", (3,), "int32"),)
+    shapes = jax.eval_shape(lambda x: {"b": x.astype(jnp.bfloat16), "a": x > 0}, np.zeros((4, 2), np.float32))
+    by_path = {leaf.path: leaf for leaf in leaves_of(shapes)}
+    assert by_path == {"b": Leaf("b", (4, 2), "bfloat16"), "a": Leaf("a", (4, 2), "bool")}
+    assert SlotLayout(leaves_of(shapes)).buffer().arrays[list(by_path).index("b")].dtype == jnp.bfloat16
+
+
+def test_unflatten_puts_the_leaves_back() -> None:
+    again = unflatten(TREE, tree_leaves(TREE))
+    assert isinstance(again, Step)
+    assert again.mask is None
+    assert again.observation["z"] is TREE.observation["z"]
+    assert again.observation["a"][1] is TREE.observation["a"][1]
+    assert list(again.observation) == ["z", "a"]
+    assert unflatten(np.zeros(3), [7]) == 7
+    with pytest.raises(ValueError, match="3 leaves came, and the tree has 4"):
+        unflatten(TREE, [1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [np.zeros(2, object), np.zeros(2, ">f4"), np.zeros(2, "U"), jax.random.key(0)],
+    ids=["object", "byte order", "text", "key"],
+)
+def test_what_has_no_plain_bytes_is_refused(value: Any) -> None:
+    with pytest.raises(SchemaMismatch, match="leaf 'x'"):
+        leaves_of({"x": value})
+
+
+def test_leaves_lie_on_cache_lines_and_do_not_overlap() -> None:
+    layout = SlotLayout(LEAVES)
+    assert layout.nbytes == 3 * 64
+    memory = bytearray(64 + 2 * layout.nbytes)
+    for number, offset in enumerate((64, 64 + layout.nbytes)):
+        for view in layout.views(memory, offset):
+            view[...] = number + 1
+    first, second = (layout.views(memory, offset) for offset in (64, 64 + layout.nbytes))
+    assert [v.dtype.name for v in first] == [leaf.dtype for leaf in LEAVES]
+    assert all((v == 1).all() for v in first)
+    assert all((v == 2).all() for v in second)
+    assert memory[:64] == bytes(64)
+    buffer = layout.buffer()
+    assert all(array.ctypes.data % 64 == 0 for array in buffer.arrays)
+    assert buffer.block.nbytes == layout.nbytes
+    assert SlotLayout(()).nbytes == 0
+
+
+def test_fingerprints_and_json() -> None:
+    assert leaves_from_json(leaves_json(LEAVES)) == LEAVES
+    assert fingerprint(LEAVES) == fingerprint(leaves_from_json(leaves_json(LEAVES)))
+    assert len({fingerprint(LEAVES), fingerprint(LEAVES[1:]), fingerprint((LEAVES[1], LEAVES[0], *LEAVES[2:]))}) == 3
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (LEAVES, ""),
+        (LEAVES[:3], "leaf 'reward' is missing: 3 leaves came, 4 were expected"),
+        ((*LEAVES, Leaf("x", (), "bool")), "leaf 'x' is too much: 5 leaves came, 4 were expected"),
+        (
+            (LEAVES[0]._replace(shape=(3, 2)), *LEAVES[1:]),
+            "leaf 'observation.z': expected shape (2, 3), and (3, 2) came",
+        ),
+        ((LEAVES[0]._replace(dtype="int8"), *LEAVES[1:]), "leaf 'observation.z': expected dtype uint8, and int8 came"),
+        (LEAVES[1:], "expected leaf 'observation.z' where leaf 'observation.a.0' came"),
+    ],
+)
+def test_the_first_difference_in_words(found: Any, words: str) -> None:
+    assert difference(LEAVES, found) == words
+
+
+def test_a_spec_is_plain_data() -> None:
+    spec = ChannelSpec.within("params", LEAVES, 1000, Delivery.LATEST, "tcp")
+    assert ChannelSpec.from_json(spec.to_json()) == spec
+    assert (spec.message_bytes, spec.capacity, spec.slots, spec.capacity_bytes) == (192, 5, 6, 1152)
+    with pytest.raises(ConfigError, match="capacity 0"):
+        ChannelSpec("params", LEAVES, 0, Delivery.BLOCK)

@@ -1,0 +1,243 @@
+"""Sockets that are talked to by anybody: what makes no sense is dropped and counted, and the channel goes on."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import zmq
+from channels import BLOCK, DROP, LATEST, SIMPLE, Channel, arrays, eventually, got, nothing_leaks
+
+from weft.core.errors import ChannelError, ConfigError
+from weft.streams.channel import ChannelSpec, Reader, Stamp, Writer
+from weft.streams.registry import create
+from weft.streams.schema import fingerprint
+from weft.streams.sockets import parse_address
+from weft.streams.wire import Ack, Ask, Bye, Data, Hello, Open, decode, encode
+
+FINGERPRINT = fingerprint(SIMPLE)
+NOTHING = (0, 0, 0, 0, 0, 0)
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    with nothing_leaks():
+        yield
+
+
+class Stranger:
+    """A ZeroMQ socket of somebody else's; closes everything."""
+
+    def __init__(self, kind: int, channel: Channel) -> None:
+        self.address = parse_address(channel.spec.address, channel.spec.name)
+        self._context = zmq.Context()
+        self.socket = self._context.socket(kind)
+        if kind == zmq.ROUTER:
+            self.socket.bind(self.address.endpoint)
+        else:
+            self.socket.connect(self.address.endpoint)
+
+    def say(self, *frames: Any) -> None:
+        self.socket.send_multipart([f if isinstance(f, bytes) else encode(f) for f in frames])
+
+    def hear(self) -> list[bytes]:
+        assert self.socket.poll(5000)
+        return self.socket.recv_multipart()
+
+    def __enter__(self) -> Stranger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close(linger=0)
+        self._context.term()
+
+
+class Exploit:
+    """Unpickling one of these would be noticed."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (pytest.fail, ("a payload was unpickled",))
+
+
+def works(writer: Writer, reader: Reader, number: int) -> None:
+    assert writer.send(arrays(number), Stamp(sequence=number), 5)
+    message = got(reader)
+    while message.stamp.sequence != number:  # of LATEST, whatever came before
+        message = got(reader)
+    np.testing.assert_array_equal(message.arrays[1], arrays(number)[1])
+    reader.release(message)
+
+
+def nonsense(token: str, size: int) -> list[list[Any]]:
+    rng = np.random.default_rng(0)
+    noise = [rng.bytes(int(n)) for n in rng.integers(1, 2000, 40)]
+    payload = bytes(size)
+    return [
+        *([frame] for frame in noise),
+        [encode(Bye())[:-1]],
+        [b"\x00" * (1 << 18)],
+        noise[:7],
+        [b"", b"", b""],
+        [pickle.dumps(Exploit())],
+        [Data(0, NOTHING), pickle.dumps(Exploit()).ljust(size, b"\0")],
+        [Data(0, NOTHING), payload],  # from somebody who has not opened
+        [Data(0, NOTHING)],
+        [encode(["data", -1, NOTHING]), payload],
+        [encode(["data", 1 << 63, NOTHING]), payload],
+        [encode(["data", 0, ((1 << 64) - 1,) * 6])],
+        [encode({"kind": "data"})],
+        [Open("another token", FINGERPRINT, 1, 0)],
+        [Open(token, "another fingerprint", 1, 0)],
+        [Ask("another token", FINGERPRINT, 1, 0)],
+        [Ack(1 << 62, 1 << 62, 0, 1 << 62, 0)],
+        [b"\x91" * 100_000],  # nested arrays
+    ]
+
+
+@pytest.mark.parametrize("delivery", [BLOCK, DROP, LATEST])
+def test_nonsense_is_dropped_and_counted(delivery: Any) -> None:
+    with Channel("tcp", delivery=delivery) as channel:
+        writer, reader = channel.ends()
+        works(writer, reader, 0)
+        bound: Any = writer if delivery is LATEST else reader
+        with Stranger(zmq.DEALER, channel) as stranger:
+            sent = nonsense(stranger.address.token, channel.spec.message_bytes)
+            for frames in sent:
+                stranger.say(*frames)
+            assert eventually(lambda: bound.unexpected == len(sent))
+            works(writer, reader, 1)
+        works(writer, reader, 2)
+        assert bound.unexpected == len(sent)
+        assert writer.dropped == 0
+
+
+def test_a_writer_that_lies() -> None:
+    """It knows the token and opens; then it says what no writer says."""
+    with Channel("tcp", capacity=2) as channel:
+        reader: Any = channel.reader()
+        with Stranger(zmq.DEALER, channel) as stranger:
+            size = channel.spec.message_bytes
+            stranger.say(Open(stranger.address.token, FINGERPRINT, 1, 0))
+            lies: list[list[Any]] = [
+                [Data(1, NOTHING), bytes(size)],  # leaves one out
+                [Data(0, NOTHING), bytes(size - 1)],
+                [Data(0, NOTHING), bytes(size + 1)],
+                [Data(0, NOTHING), bytes(size), b"more"],
+                [Data(0, NOTHING), b""],
+            ]
+            for frames in lies:
+                stranger.say(*frames)
+            for place in range(3):  # the third is more than there is room for
+                stranger.say(Data(place, (place, 0, 0, 0, 0, 0)), bytes([place]) * size)
+            stranger.say(Data(0, NOTHING), bytes(size))  # once more
+            assert eventually(lambda: reader.unexpected == len(lies) + 2)
+            for place in range(2):
+                message = got(reader)
+                assert (message.place, message.stamp.producer) == (place, place)
+                assert (message.arrays[1].view(np.uint8) == place).all()
+                reader.release(message)
+        works(channel.writer(), reader, 2)  # an honest one takes over
+
+
+def test_a_reader_that_lies() -> None:
+    with Channel("tcp", capacity=2) as channel, Stranger(zmq.ROUTER, channel) as stranger:
+        writer: Any = channel.writer()
+        writer.send(arrays(0), Stamp())
+        peer, probe = stranger.hear()
+        assert probe == b""
+        stranger.say(peer, Hello("another token", FINGERPRINT, 0, -1))
+        stranger.say(peer, Ack(1, 1, 0, 1, 0))  # before anything was sent
+        assert eventually(lambda: writer.unexpected == 2)
+        stranger.say(peer, Hello(stranger.address.token, FINGERPRINT, 0, -1))
+        opened = decode(stranger.hear()[1])
+        assert isinstance(opened, Open)
+        assert isinstance(decode(stranger.hear()[1]), Data)
+        for lie in (Ack(2, 2, 0, 2, 0), Ack(0, 1, 0, 1, 0), Ack(1, 1, 0, 0, 0), Data(0, NOTHING), Open("", "", 0, 0)):
+            stranger.say(peer, lie)
+        assert eventually(lambda: writer.unexpected == 7)
+        assert writer.unreleased == 1
+        stranger.say(peer, Ack(1, 1, 0, 1, 0))
+        assert eventually(lambda: writer.unreleased == 0)
+        stranger.say(peer, Bye())
+        assert isinstance(decode(stranger.hear()[1]), Bye)
+
+
+@pytest.mark.parametrize("length", [1 << 32, (1 << 63) - 1])
+def test_a_claim_of_gigabytes_allocates_nothing(length: int) -> None:
+    """By hand, in ZeroMQ's own protocol: a greeting, READY, and the header of a frame that would be enormous."""
+    greeting = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + b"\0" + bytes(31)
+    ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
+    with Channel("tcp") as channel:
+        writer, reader = channel.ends()
+        works(writer, reader, 0)
+        address = parse_address(channel.spec.address, "unroll")
+        with socket.create_connection((address.host, address.port), timeout=10) as raw:
+            raw.sendall(greeting + b"\x04" + bytes([len(ready)]) + ready)
+            raw.sendall(b"\x02" + struct.pack(">Q", length) + b"x" * 1000)
+            while raw.recv(4096):  # until ZeroMQ hangs up
+                pass
+        works(writer, reader, 1)
+
+
+def test_bytes_that_are_not_zeromq() -> None:
+    with Channel("tcp") as channel:
+        writer, reader = channel.ends()
+        works(writer, reader, 0)
+        address = parse_address(channel.spec.address, "unroll")
+        for number in range(5):
+            with socket.create_connection((address.host, address.port), timeout=10) as raw:
+                raw.sendall(np.random.default_rng(number).bytes(5000))
+        works(writer, reader, 1)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "*", "example.com"])
+def test_only_loopback(host: str) -> None:
+    spec = ChannelSpec("unroll", SIMPLE, 2, BLOCK, "tcp", f"{host}:0")
+    with pytest.raises(ConfigError, match="needs a key, and comes with the cluster runtime"):
+        create(spec)
+    with Channel("tcp") as channel:
+        _, _, token = channel.spec.address.partition("/")
+        with pytest.raises(ConfigError, match="needs a key"):
+            channel.reader(address=f"{host}:5555/{token}")
+
+
+def test_the_port_stays_ours_and_has_one_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.streams.tcp._BIND_PATIENCE", 0.05)
+    with Channel("tcp") as channel:
+        channel.reader()
+        with pytest.raises(ChannelError, match=r"unroll.*cannot be used.*one owner at a time"):
+            channel.reader()
+        address = parse_address(channel.spec.address, "unroll")
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind((address.host, address.port))
+
+
+def test_a_wrong_token_never_meets() -> None:
+    with Channel("tcp") as channel:
+        reader: Any = channel.reader()
+        stray: Any = channel.writer(address=channel.spec.address[:-4] + "abcd")
+        stray.send(arrays(0), Stamp())
+        assert eventually(lambda: stray.unexpected > 0)
+        assert reader.receive(0.05) is None
+
+
+def test_a_fault_of_our_own_reaches_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistake in a link is no peer's doing: whoever waits is told, and the other channels go on."""
+    with Channel("tcp") as broken, Channel("tcp") as sound:
+        writer, reader = broken.ends()
+        works(writer, reader, 0)
+
+        def fail() -> None:
+            raise RuntimeError("a mistake")
+
+        monkeypatch.setattr(reader._attached.link, "turn", fail)  # type: ignore[attr-defined]
+        writer.send(arrays(1), Stamp())
+        with pytest.raises(ChannelError, match="socket failed.*a mistake"):
+            while True:
+                reader.receive(5)
+        works(*sound.ends(), 0)

@@ -1,0 +1,152 @@
+"""Objects as recipes that another process can follow: JSON, and never pickle.
+
+A recipe names importable things and says how they are put together. Plain values, tuples, dicts, NumPy arrays,
+dataclass instances, NamedTuples, enums, ``functools.partial`` and module-level functions and classes have one. What a
+script defines at its top level is found again by importing it under another name, as ``multiprocessing`` does.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import enum
+import functools
+import importlib
+import importlib.util
+import math
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from weft.core.errors import ConfigError
+
+SCRIPT = "__weft_main__"
+"""What the user's script is called where a worker imports it: not ``__main__``, so that it does not run again."""
+
+
+def to_recipe(thing: Any, what: str = "") -> Any:
+    """The recipe of ``thing``, JSON-serialisable; ``what`` it is, for the message.
+
+    Raises ConfigError where there is none: a lambda, a function inside a function, an object of no known kind.
+    """
+    what = what or repr(thing)
+    if thing is None or isinstance(thing, bool | str) or type(thing) is int:
+        return thing
+    if isinstance(thing, float):
+        return thing if math.isfinite(thing) else {"float": repr(thing)}
+    if isinstance(thing, np.ndarray | np.generic):
+        array = np.asarray(thing)
+        if array.dtype == object:
+            raise ConfigError(f"{what}: an array of Python objects cannot be sent to a worker process")
+        data = base64.b64encode(array.tobytes()).decode()
+        return {"array": data, "dtype": array.dtype.str, "shape": list(array.shape)}
+    if isinstance(thing, enum.Enum):
+        return {"enum": _reference(type(thing), what), "value": to_recipe(thing.value, what)}
+    if isinstance(thing, type) or _is_function(thing):
+        return {"name": _reference(thing, what)}
+    if isinstance(thing, Mapping):
+        if not all(isinstance(key, str) for key in thing):
+            raise ConfigError(f"{what}: only dicts with text as keys can be sent to a worker process")
+        return {"dict": {key: to_recipe(value, f"{what}[{key!r}]") for key, value in thing.items()}}
+    if isinstance(thing, list):
+        return {"list": [to_recipe(value, what) for value in thing]}
+    if isinstance(thing, functools.partial):
+        parts = (thing.func, tuple(thing.args), dict(thing.keywords))
+        return {"partial": [to_recipe(part, what) for part in parts]}
+    if isinstance(thing, tuple):
+        values = [to_recipe(value, what) for value in thing]
+        return {"tuple": values, "class": _reference(type(thing), what)} if hasattr(thing, "_fields") else values
+    if dataclasses.is_dataclass(thing):
+        fields = {f.name: getattr(thing, f.name) for f in dataclasses.fields(thing) if f.init}
+        made = {name: to_recipe(value, f"{what}.{name}") for name, value in fields.items()}
+        return {"make": _reference(type(thing), what), "fields": made}
+    raise ConfigError(
+        f"{what} is a {type(thing).__qualname__}, and a worker process cannot be told how to make one. Give a "
+        "function or a class that makes it, at the top level of a module, or a dataclass."
+    )
+
+
+def from_recipe(recipe: Any) -> Any:
+    """What a recipe describes, made anew in this process; imports what it names."""
+    if isinstance(recipe, list):
+        return tuple(from_recipe(value) for value in recipe)
+    if not isinstance(recipe, dict):
+        return recipe
+    match recipe:
+        case {"float": text}:
+            return float(text)
+        case {"array": data, "dtype": dtype, "shape": shape}:
+            array = np.frombuffer(base64.b64decode(data), np.dtype(dtype)).reshape(shape)
+            return array.copy() if shape else array.reshape(())[()]
+        case {"name": name}:
+            return _find(name)
+        case {"enum": name, "value": value}:
+            return _find(name)(from_recipe(value))
+        case {"dict": items}:
+            return {key: from_recipe(value) for key, value in items.items()}
+        case {"list": values}:
+            return [from_recipe(value) for value in values]
+        case {"partial": [function, args, keywords]}:
+            return functools.partial(from_recipe(function), *from_recipe(args), **from_recipe(keywords))
+        case {"tuple": values, "class": name}:
+            return _find(name)(*(from_recipe(value) for value in values))
+        case {"make": name, "fields": fields}:
+            return _find(name)(**{key: from_recipe(value) for key, value in fields.items()})
+    raise ConfigError(f"not a recipe: {recipe!r}")
+
+
+def script_path() -> str | None:
+    """The file of the script that runs as ``__main__``; None for a module run by ``-m``, a shell or a notebook."""
+    main = sys.modules.get("__main__")
+    path = getattr(main, "__file__", None)
+    return None if path is None or getattr(main, "__spec__", None) is not None else str(path)
+
+
+def import_script(path: str) -> None:
+    """Import the user's script as SCRIPT, so that what it defines can be found; its ``__main__`` part does not run."""
+    spec = importlib.util.spec_from_file_location(SCRIPT, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"the script {path!r} cannot be imported by a worker process")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[SCRIPT] = module
+    spec.loader.exec_module(module)
+
+
+def _is_function(thing: Any) -> bool:
+    return callable(thing) and hasattr(thing, "__qualname__") and hasattr(thing, "__module__")
+
+
+def _reference(thing: Any, what: str) -> str:
+    """``module:qualname``, checked to lead back to ``thing``."""
+    module_name, qualname = getattr(thing, "__module__", None), thing.__qualname__
+    if module_name is not None and "<" not in qualname:
+        found = _walk(sys.modules.get(module_name), qualname)
+        if found is thing:
+            spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+            if module_name == "__main__" and spec is not None:  # python -m package.module: it has a name to import by
+                return f"{spec.name}:{qualname}"
+            if module_name != "__main__" or script_path() is not None:
+                return f"{SCRIPT if module_name == '__main__' else module_name}:{qualname}"
+    raise ConfigError(
+        f"{what} is {module_name}.{qualname}, which a worker process cannot import. Define it at the top level of a "
+        "module or a script (no lambda, not inside a function, not in a notebook), or use the plan 'inline'."
+    )
+
+
+def _find(name: str) -> Any:
+    module_name, _, qualname = name.partition(":")
+    module = sys.modules.get(module_name) or importlib.import_module(module_name)
+    found = _walk(module, qualname)
+    if found is None:
+        raise ConfigError(f"{name!r} is not there in this worker process")
+    return found
+
+
+def _walk(module: ModuleType | None, qualname: str) -> Any:
+    found: Any = module
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    return found

@@ -1,0 +1,219 @@
+"""The act side of a worker: inference for environments that are elsewhere, and their unrolls.
+
+Takes whatever lanes are ready, up to all of them, and never waits for stragglers; batches are padded to a few sizes so
+that nothing is compiled twice. In lockstep it waits for all, so that every plan computes the same batches.
+"""
+
+from __future__ import annotations
+
+import time
+from enum import Enum
+from typing import Any
+
+import jax
+import numpy as np
+
+from weft.core.buffers import timestep_buffers
+from weft.core.trees import tree_leaves, tree_map
+from weft.core.types import Acted, Tree
+from weft.runtimes.processes.acting import EPISODES_SECONDS, Acting, spread
+from weft.runtimes.processes.outlet import Outlet
+from weft.runtimes.unroll_buffer import UnrollBuffer
+from weft.streams.channel import Message, Reader, Stamp, Writer
+
+
+class State(Enum):
+    """What a lane waits for."""
+
+    SLOT = "slot"  # room for its next unroll, and in lockstep its params
+    TIMESTEP = "timestep"  # its environments
+    ACT = "act"  # the next batch
+    REPLY = "reply"  # room for its action
+
+
+class LaneState:
+    """One lane's unroll as it is built. Only ``act_side`` changes it."""
+
+    def __init__(self, acting: Acting, timesteps: Reader, actions: Writer, outlet: Outlet) -> None:
+        self.lane, self.timesteps, self.actions, self.outlet = outlet.lane, timesteps, actions, outlet
+        self.state = State.SLOT
+        self.buffer: UnrollBuffer | None = None
+        self.t = -1  # the row that is filled; -1: none
+        self.rolled = False  # row 0 of the next unroll is the last row of ``buffer``
+        self.version = -1
+        self.keys = acting.keys_of(self.lane)
+        self.carry: Tree = acting.start_carry(self.lane.rows)
+        self.noise: list[Tree] = []
+        self.answers = Stamp()  # which timestep the next action answers
+        self.held: Message | None = None  # that timestep: released once it is answered, so that a successor finds it
+        self.action: Any = None
+        self.env_life: int | None = None
+        self.episode_return = np.zeros(self.lane.rows, np.float64)
+        self.episode_length = np.zeros(self.lane.rows, np.int64)
+        self.targets: dict[int, list[list[Any]]] = {}  # for each buffer, the leaves of each row
+
+    def row(self, t: int) -> list[Any]:
+        """The leaves of row t of the buffer, in the channel's order."""
+        assert self.buffer is not None
+        known = self.targets.get(id(self.buffer))
+        if known is None:
+            known = self.targets[id(self.buffer)] = [tree_leaves(out) for out in self.buffer.outs]
+        return known[t]
+
+
+class ActSide:
+    """Acts for its lanes; ``run`` returns only by an exception."""
+
+    def __init__(self, acting: Acting, lanes: list[LaneState]) -> None:
+        self.acting, self.lanes, self.post = acting, lanes, acting.post
+        rows = lanes[0].lane.rows
+        like = timestep_buffers(acting.algorithm.spec.environment, (rows,))
+        # Final observations are copied only where an episode was cut: they are as large as all the rest.
+        self._final = {id(leaf) for leaf in tree_leaves(like.final_observation)}
+        leaves = tree_leaves(like)
+        self._always = [i for i, leaf in enumerate(leaves) if id(leaf) not in self._final]
+        self._seldom = [i for i, leaf in enumerate(leaves) if id(leaf) in self._final]
+        self._truncated = next(i for i, leaf in enumerate(leaves) if leaf is like.truncated)
+        self._sizes = [n for n in (2**k for k in range(16)) if n < len(lanes)] + [len(lanes)]
+        self._episodes: list[list[tuple[int, float, int]]] = [[]]
+        self._told = time.monotonic()
+
+    def run(self) -> None:
+        """Serve, for ever; raises Stopped at the run's end."""
+        post = self.acting.post
+        while True:
+            moved = False
+            for lane in self.lanes:
+                moved |= self._advance(lane)
+            ready = [lane for lane in self.lanes if lane.state is State.ACT]
+            if ready and (not self.acting.lockstep or len(ready) == len(self.lanes)):
+                self._act(ready)
+                moved = True
+            if moved:
+                post.tick()
+            else:
+                post.wait()
+            self._tell()
+
+    def _advance(self, lane: LaneState) -> bool:
+        """Take a lane as far as it gets without acting; whether it got anywhere."""
+        start = lane.state
+        if lane.state is State.REPLY:
+            self._reply(lane)
+        if lane.state is State.SLOT:
+            self._begin(lane)
+        if lane.state is State.TIMESTEP:
+            message = lane.timesteps.receive(0)
+            if message is not None:
+                self._take(lane, message)
+                return True
+        return lane.state is not start
+
+    def _begin(self, lane: LaneState) -> None:
+        """A new unroll, where there is room for it."""
+        acting = self.acting
+        buffer = acting.begin(lane.outlet)
+        if buffer is None:
+            return
+        before, lane.buffer = lane.buffer, buffer
+        lane.version = acting.weights.version
+        # Step 0 of an environment's keys went to its first reset, so its steps count from 1.
+        drawn = acting.programs.noise(lane.keys, np.int32(lane.outlet.produced + 1))
+        lane.noise = buffer.by_step(jax.tree.map(np.asarray, drawn))
+        buffer.forget_cuts()
+        if lane.rolled and before is not None:
+            before.roll(into=buffer)
+            lane.t, lane.rolled, lane.state = 0, False, State.ACT
+            self._keep_carry(lane)
+        else:
+            lane.t, lane.state = -1, State.TIMESTEP
+
+    def _take(self, lane: LaneState, message: Message) -> None:
+        """A timestep has come: it is the result of the last action, or the first of an environment that began anew."""
+        buffer = lane.buffer
+        assert buffer is not None
+        life = message.stamp.incarnation
+        if lane.t >= 0 and (life != lane.env_life or message.stamp.tag != self.post.incarnation):
+            # Of new environments, or by an action that act's own predecessor sent before it died: not what follows from
+            # the action recorded here. What there is of the unroll is given up, and counted.
+            lane.outlet.give_up(lane.t)
+            lane.t = -1
+            buffer.forget_cuts()
+        if lane.t < 0:
+            lane.carry = self.acting.start_carry(lane.lane.rows)
+            lane.episode_return[:] = 0
+            lane.episode_length[:] = 0
+        lane.env_life = life
+        lane.t += 1
+        target = lane.row(lane.t)
+        for i in self._always:
+            np.copyto(target[i], message.arrays[i])
+        if message.arrays[self._truncated].any():
+            for i in self._seldom:
+                np.copyto(target[i], message.arrays[i])
+        lane.answers, lane.held = message.stamp._replace(tag=self.post.incarnation), message
+        if lane.t == 0:
+            self._keep_carry(lane)
+            lane.state = State.ACT
+            return
+        lane.outlet.count(1)
+        buffer.note_cuts(lane.t - 1, lane.carry)
+        if lane.t < buffer.length:
+            lane.state = State.ACT
+        else:
+            self._finish(lane, buffer)
+
+    def _keep_carry(self, lane: LaneState) -> None:
+        assert lane.buffer is not None
+        tree_map(np.copyto, lane.buffer.block.carry, lane.carry)
+
+    def _finish(self, lane: LaneState, buffer: UnrollBuffer) -> None:
+        acting = self.acting
+        buffer.finish(acting.weights.params, lane.carry, acting.programs.bootstrap)
+        totals = buffer.count_episodes(lane.episode_return, lane.episode_length, self._episodes)
+        lane.episode_return, lane.episode_length = totals
+        lane.outlet.commit(lane.version)
+        lane.rolled, lane.state = True, State.SLOT
+        self._begin(lane)
+
+    def _act(self, ready: list[LaneState]) -> None:
+        """One inference call for the lanes that are ready, and their actions sent."""
+        acting = self.acting
+        if not acting.lockstep:
+            acting.weights.refresh()
+        inputs = [(lane.carry, lane.buffer.views[lane.t], lane.noise[lane.t]) for lane in ready if lane.buffer]
+        size = next(n for n in self._sizes if n >= len(ready))
+        inputs += [inputs[0]] * (size - len(ready))  # padding: computed, and thrown away
+        batch = inputs[0] if size == 1 else tree_map(lambda *x: np.concatenate(x), *inputs)
+        acted = acting.programs.act(acting.weights.leaves, *batch)
+        action, carry, extras = jax.tree.map(np.asarray, tuple(acted))
+        for k, lane in enumerate(ready):
+            assert lane.buffer is not None
+            rows = lane.lane.rows
+            mine = Acted(*(spread(part, k * rows, rows) for part in (action, carry, extras)))
+            lane.action = lane.buffer.remember(lane.t, mine)
+            lane.carry = mine.carry
+            self._reply(lane)
+
+    def _reply(self, lane: LaneState) -> None:
+        place = lane.actions.reserve(0)
+        if place is None:
+            # An earlier action is still there, for environments that died or by an act that died. Who reads it needs
+            # room for a timestep first.
+            lane.state = State.REPLY
+            self._let_go(lane)
+            return
+        np.copyto(place[0], lane.action)
+        lane.actions.commit(lane.answers)
+        self._let_go(lane)
+        lane.state = State.TIMESTEP
+
+    def _let_go(self, lane: LaneState) -> None:
+        if lane.held is not None:
+            lane.timesteps.release(lane.held)
+            lane.held = None
+
+    def _tell(self) -> None:
+        if self._episodes[0] and time.monotonic() - self._told > EPISODES_SECONDS:
+            self.acting.post.link.say("episodes", {"episodes": self._episodes[0]})
+            self._episodes, self._told = [[]], time.monotonic()

@@ -1,0 +1,102 @@
+"""The env side of a worker: a ring of slices of environments. Loads no JAX, unless its environment is in JAX.
+
+While one slice waits for its actions, another is stepped, so that inference costs no time as long as it takes less
+than stepping the other slices does (SRL, arXiv 2306.16688). Each slice writes its timesteps straight into its
+channel's slot, and reads its actions where act has put them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.core.buffers import timestep_buffers
+from weft.core.trees import unflatten
+from weft.core.types import Timestep
+from weft.envs.protocol import HostEnv, HostFactory
+from weft.runtimes.processes.side import Post
+from weft.streams.channel import Reader, Stamp, Writer
+
+
+@dataclass
+class Slice:
+    """One lane: its environments, and its two channels."""
+
+    lane: int
+    first: int
+    rows: int
+    timesteps: Writer
+    actions: Reader
+    env: HostEnv | None = None
+    sequence: int = 0
+    slots: dict[int, tuple[Any, Timestep]] = field(default_factory=dict)
+
+
+class EnvSide:
+    """Steps its slices whenever their actions come; ``run`` returns only by an exception."""
+
+    def __init__(self, post: Post, make: HostFactory, seed: int, slices: list[Slice]) -> None:
+        self.post, self.make, self.seed, self.slices = post, make, seed, slices
+
+    def start(self, snapshots: dict[str, Any] | None = None) -> list[str]:
+        """Make and reset all environments, or bring them back; names those that could not be brought back exactly."""
+        lost = []
+        for part in self.slices:
+            part.env = self.make(part.rows, self.seed, part.first)
+            out = self._out(part)
+            if snapshots is None:
+                part.env.reset(out)
+            else:
+                rows = part.env.restore(snapshots[str(part.lane)], out)
+                lost += [f"environment {part.first + row}" for row in rows]
+            self._send(part)
+            self.post.tick()
+        return lost
+
+    def run(self) -> None:
+        """Step, for ever; raises Stopped at the run's end and what the environment raises."""
+        while True:
+            stepped = False
+            for part in self.slices:
+                message = part.actions.receive(0)
+                if message is None:
+                    continue
+                if (message.stamp.incarnation, message.stamp.sequence) == (self.post.incarnation, part.sequence - 1):
+                    assert part.env is not None
+                    part.env.step(message.arrays[0], self._out(part))
+                    part.actions.release(message)
+                    self._send(part, message.stamp.tag)
+                else:  # meant for a predecessor that died
+                    part.actions.release(message)
+                self.post.tick()
+                stepped = True
+            if not stepped:
+                self.post.wait()
+
+    def snapshots(self) -> dict[str, Any]:
+        """What every slice needs to be brought back, by lane. Only while all of them wait for actions."""
+        return {str(part.lane): part.env.snapshot() for part in self.slices if part.env is not None}
+
+    def close(self) -> None:
+        """Close the environments; may be called twice."""
+        for part in self.slices:
+            if part.env is not None:
+                part.env.close()
+                part.env = None
+
+    def _out(self, part: Slice) -> Timestep:
+        """The slot that the next timestep is written into; act has released it, or was never there."""
+        while (arrays := part.timesteps.reserve(0)) is None:
+            self.post.wait()
+        known = part.slots.get(id(arrays))
+        if known is None:  # the tree is built once for each slot
+            assert part.env is not None
+            like = timestep_buffers(part.env.spec, (part.rows,))
+            known = part.slots[id(arrays)] = (arrays, unflatten(like, arrays))
+        return known[1]
+
+    def _send(self, part: Slice, by: int = -1) -> None:
+        """``by``: which life of act has sent the action that this follows from; -1 after a reset."""
+        stamp = Stamp(part.lane, self.post.incarnation, part.sequence, 0, part.rows, by)
+        part.timesteps.commit(stamp)
+        part.sequence += 1

@@ -1,0 +1,69 @@
+"""What all sides of a worker share: their bell, their words of the account, their way to the launcher. No JAX."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.runtimes.processes.account import Account, OfRun, OfWorker
+from weft.runtimes.processes.link import Link
+from weft.streams.bell import Bell
+
+LOOK_SECONDS = 0.5
+"""How long a side waits before it looks around, to be seen to be alive."""
+
+
+class Stopped(Exception):
+    """The run ends: a side leaves its loop."""
+
+
+@dataclass
+class Post:
+    """A side's place in the run: its bell, the account, the link to the launcher; ``incarnation`` counts its lives."""
+
+    index: int
+    name: str
+    bell: Bell
+    account: Account
+    link: Link
+    incarnation: int = 0
+    words: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.words = self.account.sides[self.index]
+        self.words[OfWorker.WAITING] = 0
+        self._since = time.perf_counter_ns()
+
+    @property
+    def limit(self) -> int:
+        """Learn steps that the launcher has granted."""
+        return int(self.account.run[OfRun.LIMIT])
+
+    def tick(self) -> None:
+        """Say that the side has got on. Raises Stopped where the run is to end."""
+        self.words[OfWorker.TICK] += 1
+        if self.account.run[OfRun.STOP]:
+            raise Stopped
+
+    def wait(self) -> None:
+        """Wait for the bell, but not for long; time until now was work. Raises Stopped where the run is to end."""
+        began = time.perf_counter_ns()
+        words = self.words
+        words[OfWorker.BUSY_NS] += began - self._since
+        words[OfWorker.WAITING] = 1
+        try:
+            self.bell.wait(LOOK_SECONDS)
+        finally:
+            now = time.perf_counter_ns()
+            words[OfWorker.WAITING] = 0
+            words[OfWorker.WAIT_NS] += now - began
+            self._since = now
+        self.tick()
+
+
+def rows_of(tree_arrays: list[np.ndarray[Any, Any]]) -> int:
+    """How many environments a timestep's arrays hold."""
+    return int(tree_arrays[0].shape[0])

@@ -1,0 +1,170 @@
+"""The sides that compute: act, actor, learn, grad and apply, built from a worker's task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from weft.core.recipe import from_recipe
+from weft.graph.algorithm import Algorithm
+from weft.runtimes.blocks import Block
+from weft.runtimes.jax_setup import set_up
+from weft.runtimes.processes.act_side import ActSide, LaneState
+from weft.runtimes.processes.acting import Acting, sends_extras, unroll_block
+from weft.runtimes.processes.actor import HostActor, JaxActor
+from weft.runtimes.processes.apply_side import ApplySide
+from weft.runtimes.processes.blueprint import Side
+from weft.runtimes.processes.collector import Collector, Inlet
+from weft.runtimes.processes.grad_side import GradSide, gradient_schema
+from weft.runtimes.processes.learn_side import LearnSide
+from weft.runtimes.processes.outlet import Outlet
+from weft.runtimes.processes.wiring import Task, Wired
+from weft.runtimes.replicas import Layout
+
+
+def wire_jax(task: Task, sides: list[Side]) -> Wired:
+    """The sides of a worker that loads JAX."""
+    set_up(cache=False)
+    devices = _join_learners(task, sides)
+    algorithm: Algorithm = from_recipe(task.body["algorithm"]).bind(from_recipe(task.body["spec"]))
+    wired = Wired(task, [], [])
+    for side in sides:
+        if side.kind in ("act", "actor"):
+            _wire_acting(task, side, algorithm, wired)
+        elif side.kind == "learn":
+            _wire_learn(task, side, algorithm, wired, devices)
+        elif side.kind == "grad":
+            _wire_grad(task, side, algorithm, wired)
+        elif side.kind == "apply":
+            _wire_apply(task, side, algorithm, wired)
+    return wired
+
+
+def _join_learners(task: Task, sides: list[Side]) -> tuple[Any, ...]:
+    """This learner's device, or those of all learners where there are several: one of each process."""
+    learning = [side for side in sides if side.kind == "learn"]
+    coordinator = task.body.get("coordinator")
+    if not learning or coordinator is None:
+        return (jax.local_devices()[0],)
+    if task.blueprint.workers[learning[0].worker].device == "cpu":
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(coordinator, task.blueprint.learners, learning[0].rank, initialization_timeout=60)
+    first: dict[int, Any] = {}
+    for device in sorted(jax.devices(), key=lambda d: d.id):
+        first.setdefault(device.process_index, device)
+    return tuple(first[index] for index in sorted(first))
+
+
+def _extras(task: Task, algorithm: Algorithm) -> bool:
+    together = bool(task.blueprint.kind("actor"))
+    compiled = together and task.source.pure is not None
+    return sends_extras(algorithm, lockstep=task.blueprint.lockstep, compiled=compiled)
+
+
+def _wire_acting(task: Task, side: Side, algorithm: Algorithm, wired: Wired) -> None:
+    blueprint, post = task.blueprint, task.post(side)
+    acting = Acting(
+        post,
+        algorithm,
+        algorithm.graph(),
+        blueprint,
+        task.reader("params", side),
+        seed=task.seed,
+        each_step=side.kind == "act",
+    )
+    extras = _extras(task, algorithm)
+
+    def outlet(index: int) -> Outlet:
+        lane = blueprint.lanes[index]
+        schema = unroll_block(algorithm, lane.rows, extras=extras)
+        environment = algorithm.spec.environment
+        return Outlet(lane, task.writer(f"unroll/{index}"), schema, environment, task.account, task.life)
+
+    if side.kind == "act":
+        lanes = [
+            LaneState(acting, task.reader(f"timestep/{i}", side), task.writer(f"action/{i}"), outlet(i))
+            for i in side.lanes
+        ]
+        wired.sides.append(ActSide(acting, lanes))
+        return
+    source, (index,) = task.source, side.lanes
+    actor = (
+        JaxActor(acting, outlet(index), source.pure, task.seed)
+        if source.pure is not None
+        else HostActor(acting, outlet(index), _host(source), task.seed)
+    )
+    wired.sides.append(actor)
+    wired.starts.append(actor.start)
+
+
+def _host(source: Any) -> Any:
+    assert source.host is not None
+    return source.host
+
+
+def _collector(task: Task, side: Side) -> Collector:
+    blueprint = task.blueprint
+    inlets = [Inlet(i, task.reader(f"unroll/{i}", side)) for i in side.lanes]
+    lockstep, max_lag = blueprint.lockstep, blueprint.max_lag
+    return Collector(inlets, blueprint.pieces, task.account, side.rank, lockstep=lockstep, max_lag=max_lag)
+
+
+def _block(task: Task, algorithm: Algorithm) -> Block:
+    return unroll_block(algorithm, task.blueprint.lanes[0].rows, extras=_extras(task, algorithm))
+
+
+def _wire_grad(task: Task, side: Side, algorithm: Algorithm, wired: Wired) -> None:
+    grad = GradSide(
+        task.post(side),
+        algorithm,
+        algorithm.graph(),
+        _collector(task, side),
+        _block(task, algorithm),
+        task.reader("params", side),
+        task.writer(f"gradients/{side.rank}"),
+        seed=int(task.body["seed"]),
+        first=side.rank * algorithm.spec.envs,
+        life=task.life,
+    )
+    wired.sides.append(grad)
+
+
+def _wire_apply(task: Task, side: Side, algorithm: Algorithm, wired: Wired) -> None:
+    blueprint = task.blueprint
+    shapes, names = gradient_schema(algorithm, _block(task, algorithm), blueprint.pieces)
+    apply = ApplySide(
+        task.post(side),
+        algorithm,
+        [task.reader(f"gradients/{grad.rank}", side) for grad in blueprint.kind("grad")],
+        task.writer("params"),
+        shapes,
+        names,
+        seed=int(task.body["seed"]),
+        lockstep=blueprint.lockstep,
+        max_lag=blueprint.max_lag,
+    )
+    wired.sides.append(apply)
+    leaves = task.arrays if task.body["resumed"] else None
+    wired.starts.append(lambda: apply.start(leaves))
+    wired.saves = lambda: ({}, apply.saved())
+
+
+def _wire_learn(task: Task, side: Side, algorithm: Algorithm, wired: Wired, devices: tuple[Any, ...]) -> None:
+    schema, collector = _block(task, algorithm), _collector(task, side)
+    learner = LearnSide(
+        task.post(side),
+        algorithm,
+        algorithm.graph(),
+        Layout(devices),
+        collector,
+        schema,
+        task.writer("params") if side.rank == 0 else None,
+        seed=int(task.body["seed"]),
+        rank=side.rank,
+    )
+    wired.sides.append(learner)
+    leaves = task.arrays if task.body["resumed"] else None
+    wired.starts.append(lambda: learner.start(leaves))
+    if side.rank == 0:
+        wired.saves = lambda: ({}, learner.saved())

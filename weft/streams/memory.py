@@ -1,0 +1,155 @@
+"""Channels in memory: ``shm``, shared by processes through a file descriptor, and ``inproc``, within this process.
+
+Shared memory has no name that could be left behind: it is a memfd, reached only through its descriptor, and it is gone
+when the last process that has it is. Its address is the descriptor's number, which a child that was started with
+``pass_fds`` knows it by as well.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import mmap
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from weft.core.delivery import Delivery
+from weft.core.errors import ChannelError
+from weft.streams.bell import Bell
+from weft.streams.channel import ChannelSpec
+from weft.streams.ring import Ring
+from weft.streams.ring_reader import LatestReader, RingReader
+from weft.streams.ring_writer import RingWriter
+
+
+class RingCreated:
+    """See ``channel.Created``: memory with a ring in it, and its counts, read from the ring."""
+
+    def __init__(self, spec: ChannelSpec, ring: Ring, fds: tuple[int, ...], let_go: Callable[[], None]) -> None:
+        self._spec, self._ring, self._fds, self._let_go = spec, ring, fds, let_go
+        self._final: tuple[int, int, int, int] | None = None
+
+    @property
+    def spec(self) -> ChannelSpec:
+        """With its address."""
+        return self._spec
+
+    @property
+    def fds(self) -> tuple[int, ...]:
+        """What a child must inherit."""
+        return self._fds
+
+    @property
+    def committed(self) -> int:
+        """Messages ever committed."""
+        return self._counts()[0]
+
+    @property
+    def released(self) -> int:
+        """Messages ever released; of LATEST, all."""
+        return self._counts()[1]
+
+    @property
+    def dropped(self) -> int:
+        """Messages ever dropped."""
+        return self._counts()[2]
+
+    @property
+    def unreleased(self) -> int:
+        """Messages on their way or held."""
+        return self._counts()[3]
+
+    def close(self) -> None:
+        """Let the memory go; the counts stay as they are now. May be called twice."""
+        if self._final is None:
+            self._final = self._counts()
+            self._ring.close()
+            self._let_go()
+
+    def _counts(self) -> tuple[int, int, int, int]:
+        ring = self._ring
+        return self._final or (ring.committed, ring.delivered, ring.dropped, ring.unreleased)
+
+
+# shm
+
+
+def create_shm(spec: ChannelSpec) -> RingCreated:
+    """Allocate shared memory for a channel. The descriptor is the result's, and closed with it."""
+    if not hasattr(os, "memfd_create"):
+        raise ChannelError(f"channel {spec.name!r}: shared memory needs Linux's memfd. Use the scheme 'tcp' here.")
+    nbytes = Ring.nbytes(spec)
+    fd = os.memfd_create(f"weft-{spec.name}"[:200], os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(fd, nbytes)
+        # Nobody can pull the memory from under another end's mapping, which would kill it with SIGBUS.
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        buffer = mmap.mmap(fd, nbytes)
+        Ring.lay_out(buffer, spec)
+        addressed = replace(spec, address=f"fd:{fd}")
+        return RingCreated(addressed, Ring(buffer, addressed), (fd,), lambda: os.close(fd))
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def _map_shm(spec: ChannelSpec) -> mmap.mmap:
+    """The mapping has a descriptor of its own, so that the one in the address may be closed meanwhile."""
+    scheme, _, number = spec.address.partition(":")
+    if scheme != "fd" or not number.isdigit():
+        raise ChannelError(
+            f"channel {spec.name!r}: {spec.address!r} is no address of shared memory. Use create() first."
+        )
+    try:
+        nbytes = os.fstat(int(number)).st_size
+        return mmap.mmap(int(number), nbytes)
+    except (OSError, ValueError) as error:
+        raise ChannelError(
+            f"channel {spec.name!r}: descriptor {number} is not shared memory in this process ({error}). "
+            "Start the process with pass_fds=created.fds, and keep the channel open meanwhile."
+        ) from error
+
+
+# inproc
+
+_TABLE: dict[str, mmap.mmap] = {}
+_NUMBERS = itertools.count()
+
+
+def create_inproc(spec: ChannelSpec) -> RingCreated:
+    """Allocate memory for a channel between threads of this process."""
+    buffer = mmap.mmap(-1, Ring.nbytes(spec))
+    Ring.lay_out(buffer, spec)
+    key = f"memory:{next(_NUMBERS)}"
+    addressed = replace(spec, address=key)
+    _TABLE[key] = buffer
+    return RingCreated(addressed, Ring(buffer, addressed), (), lambda: _TABLE.__delitem__(key))
+
+
+def _find_inproc(spec: ChannelSpec) -> mmap.mmap:
+    if spec.address not in _TABLE:
+        raise ChannelError(
+            f"channel {spec.name!r}: this process has no channel at {spec.address!r}. Use create() first, in the same "
+            "process; between processes the scheme is 'shm'."
+        )
+    return _TABLE[spec.address]
+
+
+# Both
+
+
+def open_writer(spec: ChannelSpec, bell: Bell, readers: Sequence[Bell]) -> RingWriter:
+    """The writing end; goes on at the place after the last one committed."""
+    return RingWriter(_open(spec), bell, readers)
+
+
+def open_reader(spec: ChannelSpec, bell: Bell, writer: Bell | None) -> RingReader | LatestReader:
+    """The reading end; goes on after the last place released, LATEST with the newest."""
+    if spec.delivery is Delivery.LATEST:
+        return LatestReader(_open(spec), bell)
+    return RingReader(_open(spec), bell, writer)
+
+
+def _open(spec: ChannelSpec) -> Ring:
+    return Ring(_map_shm(spec) if spec.scheme == "shm" else _find_inproc(spec), spec)

@@ -1,0 +1,216 @@
+"""One thread for all the sockets of a process: it moves frames between them and local slots, and rings local bells.
+
+ZeroMQ's sockets belong to one thread. So the ends of tcp channels never touch them: an end works on a ring in this
+process's memory, and a ``Link``, which lives in the pump's thread, carries that ring's contents to the other process.
+The thread starts with the first link and ends with the last.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import zmq
+from zmq.utils import garbage
+
+from weft.core.errors import ChannelError, SchemaMismatch
+from weft.streams.bell import Bell
+from weft.streams.sockets import POLLIN, readable, receive
+
+T = TypeVar("T")
+Frames = list[zmq.Frame]
+
+_TURN = 32  # messages taken from one socket before the others have their turn
+
+
+class Link(Protocol):
+    """One end's side of a socket. All of it is called in the pump's thread."""
+
+    socket: zmq.Socket[bytes]
+    unexpected: int  # frames dropped because they made no sense
+    refused: SchemaMismatch | None  # what the other side found wrong with this one
+
+    def take(self, frames: Frames) -> None:
+        """One message from the socket."""
+        ...
+
+    def turn(self) -> None:
+        """Something may have moved: send what can be sent."""
+        ...
+
+    def finish(self, late: bool) -> bool:
+        """The end was closed: True once nothing is left to send, and the last word said; ``late``: time is up."""
+        ...
+
+
+class Attached:
+    """A link in the pump's care, as the end that it belongs to sees it; ``bell`` is the end's."""
+
+    def __init__(self, pump: _Pump, link: Link, bell: Bell) -> None:
+        self._pump, self.link, self.bell = pump, link, bell
+        self.error: Exception | None = None  # a fault of ours: sockets, or a mistake in Weft
+        self.deadline: float | None = None  # set when it is to finish
+        self.finished = threading.Event()
+
+    def wake(self) -> Bell:
+        """What to ring when the ring moved."""
+        return self._pump.bell
+
+    def check(self) -> None:
+        """Raise what went wrong on the link."""
+        if self.error is not None:
+            raise ChannelError(f"the channel's socket failed: {self.error!r}. Open the end anew.") from self.error
+        if self.link.refused is not None:
+            raise self.link.refused
+
+    def close(self, linger: float) -> None:
+        """Send what is left, for at most ``linger`` seconds, and close the socket; blocks until that is done."""
+        if self.finished.is_set():
+            return
+        self.deadline = time.monotonic() + linger
+        self._pump.bell.ring()
+        self.finished.wait()
+        _let_go(self._pump)
+
+
+class _Pump:
+    def __init__(self) -> None:
+        self.pid, self.links = os.getpid(), 0  # links: guarded by _LOCK
+        self.bell = Bell()
+        self._context = zmq.Context()
+        self._attached: dict[zmq.Socket[bytes], Attached] = {}
+        self._commands: deque[Callable[[], None]] = deque()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="weft-pump", daemon=True)
+        self._thread.start()
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run ``function`` in the thread, and wait for what it gives or raises."""
+        done = threading.Event()
+        outcome: list[Any] = []
+
+        def command() -> None:
+            try:
+                outcome.append((function(), None))
+            except BaseException as error:  # for the caller, not for the thread
+                outcome.append((None, error))
+            done.set()
+
+        self._commands.append(command)
+        self.bell.ring()
+        done.wait()
+        value, error = outcome[0]
+        if error is not None:
+            raise error
+        given: T = value
+        return given
+
+    def attach(self, make: Callable[[zmq.Context[Any]], Link], bell: Bell) -> Attached:
+        def register() -> Attached:
+            attached = Attached(self, make(self._context), bell)
+            self._attached[attached.link.socket] = attached
+            self._poller.register(attached.link.socket, POLLIN)
+            return attached
+
+        return self.call(register)
+
+    def stop(self) -> None:
+        self._stopping = True
+        self.bell.ring()
+        self._thread.join()
+        self._context.term()
+        self.bell.close()
+        _stop_collector()
+
+    def _run(self) -> None:
+        self._poller = zmq.Poller()
+        bell = self.bell.fileno()
+        self._poller.register(bell, POLLIN)
+        while not self._stopping:
+            ready = dict(self._poller.poll(self._until_deadline()))
+            if bell in ready:
+                self.bell.clear()
+            while self._commands:
+                self._commands.popleft()()
+            for socket, attached in list(self._attached.items()):
+                self._serve(attached, socket in ready)
+
+    def _serve(self, attached: Attached, ready: bool) -> None:
+        link = attached.link
+        deadline = attached.deadline  # before its turn: all that was done before the close is told before the Bye
+        try:
+            for _ in range(_TURN if ready else 0):
+                link.take(receive(link.socket))
+                if not readable(link.socket):
+                    break
+        except zmq.Again:
+            pass
+        except Exception:  # whatever a peer sent, the other channels go on
+            link.unexpected += 1
+        done = False
+        try:
+            link.turn()
+            if deadline is not None:
+                done = link.finish(time.monotonic() >= deadline)
+        except Exception as error:  # not a peer's doing: the end must hear of it
+            attached.error, done = error, deadline is not None
+            attached.bell.ring()
+        if done:
+            del self._attached[link.socket]
+            self._poller.unregister(link.socket)
+            link.socket.close()
+            attached.finished.set()
+
+    def _until_deadline(self) -> int | None:
+        deadlines = [a.deadline for a in self._attached.values() if a.deadline is not None]
+        return int(max(0.0, min(deadlines) - time.monotonic()) * 1000) + 1 if deadlines else None
+
+
+_LOCK = threading.Lock()
+_pump: _Pump | None = None
+
+
+def attach(make: Callable[[zmq.Context[Any]], Link], bell: Bell) -> Attached:
+    """Hand a link to this process's pump, which is started if there is none.
+
+    ``make(context)`` runs in the thread and makes the link with its socket; what it raises is raised here.
+    ``bell`` is the end's.
+    """
+    global _pump
+    with _LOCK:
+        if _pump is None or _pump.pid != os.getpid():  # a forked child has no threads
+            _pump = _Pump()
+        pump = _pump
+        pump.links += 1
+    try:
+        return pump.attach(make, bell)
+    except BaseException:
+        _let_go(pump)
+        raise
+
+
+def _let_go(pump: _Pump) -> None:
+    global _pump
+    with _LOCK:
+        pump.links -= 1
+        if pump.links == 0:
+            if _pump is pump:
+                _pump = None
+            pump.stop()
+
+
+def _stop_collector() -> None:
+    """End the thread in which pyzmq awaits the end of sends without copies, unless somebody else needs it.
+
+    It starts again by itself when needed.
+    """
+    collector = garbage.gc
+    give_up = time.monotonic() + 1.0
+    while collector.refs and time.monotonic() < give_up:
+        time.sleep(0.001)
+    if not collector.refs:
+        collector.stop()

@@ -1,0 +1,49 @@
+"""Channels by scheme: ``inproc``, ``shm``, ``tcp``, ``fake``. What a scheme needs is imported when it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from weft.core.errors import UnknownName
+from weft.streams.bell import Bell
+from weft.streams.channel import ChannelSpec, Created, Reader, Writer
+
+_HOMES = {
+    "inproc": ("weft.streams.memory", "create_inproc"),
+    "shm": ("weft.streams.memory", "create_shm"),
+    "tcp": ("weft.streams.tcp", "create"),
+    "fake": ("weft.streams.fake", "create"),
+}
+SCHEMES = tuple(_HOMES)
+
+
+def create(spec: ChannelSpec) -> Created:
+    """Allocate what a channel needs (memory, a port), in the launcher; open its ends by the result's ``spec``."""
+    module, function = _home(spec)
+    created: Created = getattr(module, function)(spec)
+    return created
+
+
+def open_writer(spec: ChannelSpec, bell: Bell, readers: Sequence[Bell] = ()) -> Writer:
+    """The writing end. ``bell`` is its own, rung when a message is released; ``readers`` are rung by each commit.
+
+    The bells stay the caller's, who closes them after the ends. Over tcp the other side's bells are out of reach: there
+    ``readers`` is not used, and each side's own bell is rung all the same.
+    """
+    writer: Writer = _home(spec)[0].open_writer(spec, bell, readers)
+    return writer
+
+
+def open_reader(spec: ChannelSpec, bell: Bell, writer: Bell | None = None) -> Reader:
+    """The reading end. ``bell`` is its own, rung when a message is committed; ``writer`` is rung by each release."""
+    reader: Reader = _home(spec)[0].open_reader(spec, bell, writer)
+    return reader
+
+
+def _home(spec: ChannelSpec) -> tuple[Any, str]:
+    if spec.scheme not in _HOMES:
+        raise UnknownName("channel scheme", spec.scheme, SCHEMES, f"It was asked for by channel {spec.name!r}.")
+    module, function = _HOMES[spec.scheme]
+    return import_module(module), function

@@ -1,0 +1,193 @@
+"""A ring of slots in shared bytes, and the words by which two ends that may die at any moment keep count of it.
+
+    line 0   magic, fingerprint (2 words), slots, slot bytes, delivery, bytes of the schema     never change
+    line 1   committed                                                                          the writer's
+    line 2   writer closed                                                                      the writer's
+    line 3   flips, released, gaps, released, gaps, cursor, gaps                                the reader's
+    line 4   reader closed                                                                      the reader's
+    then     the schema as JSON, to name a difference; then the slots, each:
+             begin, end, stamp (6 words), and the leaves
+
+Words are int64, and every one has a single owner who stores it; lines are 64 bytes, so that the owners do not slow each
+other. A message's number in the channel is its place; place ``p`` lies in slot ``p % slots``. ``begin`` and ``end`` are
+``p + 1`` when the slot holds place ``p`` whole; while it is being written they differ.
+
+The reader's progress is two numbers that must change together: how far it has released, and how many of those places
+were gaps, dropped before it came to them. They are written to the one of two banks that is not in force, and then the
+word ``flips`` is stored, which puts it in force: a reader killed in between has not released. ``cursor`` is the next
+place to be received and ``gaps`` counts up to there; a new reader takes both back to what was released.
+
+Order of stores. Python has no memory barriers. x86 keeps stores in order and loads in order, and the bulk copies of
+the C library end with a fence, which is all that is needed here. On ARM the waking system call orders what was stored
+before it for who sleeps on the bell; a reader that only looks, without having slept, leans on the interpreter's own
+locks between two bytecodes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from typing import Any
+
+import numpy as np
+
+from weft.core.delivery import Delivery
+from weft.core.errors import ChannelError, SchemaMismatch
+from weft.streams.channel import Arrays, ChannelSpec, Stamp
+from weft.streams.schema import LINE, aligned, difference, fingerprint, leaves_from_json, leaves_json
+
+MAGIC = 0x57454654_0001  # "WEFT", and the version of this layout
+_LINE_WORDS = LINE // 8
+COMMITTED = 1 * _LINE_WORDS
+WRITER_CLOSED = 2 * _LINE_WORDS
+FLIPS = 3 * _LINE_WORDS
+BANKS = FLIPS + 1  # released, gaps; twice
+CURSOR = FLIPS + 5
+GAPS = FLIPS + 6
+READER_CLOSED = 4 * _LINE_WORDS
+_HEADER = 5 * LINE
+_HEAD = LINE  # of a slot: begin, end, stamp
+_STAMP = struct.Struct("6q")
+_DELIVERIES = tuple(Delivery)
+
+
+class Ring:
+    """The words and slots of one channel, over ``buffer``, which another Ring may see as well.
+
+    No waiting and no bells: those are the ends' (``ring_writer.py``, ``ring_reader.py``).
+    """
+
+    def __init__(self, buffer: mmap.mmap, spec: ChannelSpec) -> None:
+        """Open a ring that ``lay_out`` made; raises SchemaMismatch where it was made for other leaves."""
+        self.spec, self.slots, self.capacity = spec, spec.slots, spec.capacity
+        self._buffer: Any = buffer
+        self.words = memoryview(buffer).cast("B").cast("q")
+        self._views: list[Arrays] = []
+        self._blocks: Arrays = []
+        try:
+            self._check()
+        except ChannelError:
+            self.close()
+            raise
+        layout = spec.layout
+        start = _HEADER + aligned(self.words[6])
+        self._heads = [start + i * (_HEAD + layout.nbytes) for i in range(self.slots)]
+        self._views = [layout.views(buffer, head + _HEAD) for head in self._heads]
+        self._blocks = [np.ndarray((layout.nbytes,), np.uint8, buffer, head + _HEAD) for head in self._heads]
+
+    def _check(self) -> None:
+        words, spec = self.words, self.spec
+        where = f"channel {spec.name!r}"
+        if len(words) * 8 < _HEADER or words[0] != MAGIC:
+            raise ChannelError(f"{where}: {spec.address or 'its memory'} holds no channel of this version of Weft")
+        if (words[1], words[2]) != _fingerprint_words(spec):
+            made_for = leaves_from_json(bytes(self._buffer[_HEADER : _HEADER + words[6]]).decode())
+            raise SchemaMismatch(f"{where}: it was made for other leaves: {difference(made_for, spec.leaves)}")
+        made = (words[3], words[4], words[5])
+        asked = (spec.slots, spec.message_bytes, _DELIVERIES.index(spec.delivery))
+        if made != asked:
+            raise SchemaMismatch(
+                f"{where}: made with {made[0]} slots, delivery {_DELIVERIES[made[2]].value}; "
+                f"opened with {asked[0]} slots, delivery {spec.delivery.value}. Open the spec that create() gave."
+            )
+
+    @staticmethod
+    def nbytes(spec: ChannelSpec) -> int:
+        """The bytes that a ring takes, header and all."""
+        schema = len(leaves_json(spec.leaves).encode())
+        return _HEADER + aligned(schema) + spec.slots * (_HEAD + spec.message_bytes)
+
+    @staticmethod
+    def lay_out(buffer: mmap.mmap, spec: ChannelSpec) -> None:
+        """Make an empty ring of ``buffer``, whose bytes are all zero."""
+        schema = leaves_json(spec.leaves).encode()
+        buffer[_HEADER : _HEADER + len(schema)] = schema
+        fixed = (spec.slots, spec.message_bytes, _DELIVERIES.index(spec.delivery), len(schema))
+        struct.pack_into("7q", buffer, 0, MAGIC, *_fingerprint_words(spec), *fixed)
+
+    # Slots
+
+    def arrays(self, place: int) -> Arrays:
+        """The leaves of a place, over the slot's own memory."""
+        return self._views[place % self.slots]
+
+    def block(self, place: int) -> np.ndarray[Any, Any]:
+        """[message bytes] uint8: all leaves of a place, with the padding between them."""
+        return self._blocks[place % self.slots]
+
+    def stamp(self, place: int) -> Stamp:
+        """The stamp of a place."""
+        return Stamp._make(_STAMP.unpack_from(self._buffer, self._heads[place % self.slots] + 16))
+
+    def begin(self, place: int) -> None:
+        """The slot is going to be written: whoever is copying what it held will see that."""
+        self.words[self._heads[place % self.slots] // 8] = place + 1
+
+    def end(self, place: int, stamp: Stamp) -> None:
+        """The slot is whole, and published."""
+        head = self._heads[place % self.slots]
+        _STAMP.pack_into(self._buffer, head + 16, *stamp)
+        self.words[head // 8 + 1] = place + 1
+        self.words[COMMITTED] = place + 1
+
+    def copy_whole(self, place: int, into: np.ndarray[Any, Any]) -> Stamp | None:
+        """Copy a place's block; None, with ``into`` spoilt, where the slot holds another or was written meanwhile."""
+        words, head = self.words, self._heads[place % self.slots] // 8
+        if words[head] != place + 1 or words[head + 1] != place + 1:
+            return None
+        stamp = self.stamp(place)
+        np.copyto(into, self._blocks[place % self.slots])
+        return stamp if words[head] == place + 1 else None
+
+    # Counts
+
+    @property
+    def committed(self) -> int:
+        """Places ever committed; the next one's number."""
+        return self.words[COMMITTED]
+
+    @property
+    def released(self) -> tuple[int, int]:
+        """The place up to which the reader has released, and how many of the places before it were gaps."""
+        bank = BANKS + 2 * (self.words[FLIPS] & 1)
+        return self.words[bank], self.words[bank + 1]
+
+    def release(self, place: int, gaps: int) -> None:
+        """The reader is done with all places before ``place``, of which ``gaps`` never came to it."""
+        words = self.words
+        flips = words[FLIPS] + 1
+        bank = BANKS + 2 * (flips & 1)
+        words[bank], words[bank + 1] = place, gaps
+        words[FLIPS] = flips
+
+    @property
+    def dropped(self) -> int:
+        """Places that the reader skipped, and those that it will have to skip."""
+        if self.spec.delivery is not Delivery.DROP_OLDEST:
+            return 0
+        words = self.words
+        return words[GAPS] + max(0, words[COMMITTED] - self.capacity - words[CURSOR])
+
+    @property
+    def delivered(self) -> int:
+        """Messages released by the reader; of LATEST, where nobody waits for it, all."""
+        if self.spec.delivery is Delivery.LATEST:
+            return self.words[COMMITTED]
+        place, gaps = self.released
+        return place - gaps
+
+    @property
+    def unreleased(self) -> int:
+        """Messages on their way, or held by the reader."""
+        return max(0, self.words[COMMITTED] - self.delivered - self.dropped)
+
+    def close(self) -> None:
+        """Let the memory go: it is freed when the last ring and the last array over it have gone."""
+        self.words.release()
+        self._views, self._blocks = [], []
+        self._buffer = None
+
+
+def _fingerprint_words(spec: ChannelSpec) -> tuple[int, int]:
+    low, high = struct.unpack("2q", bytes.fromhex(fingerprint(spec.leaves)))
+    return low, high

@@ -1,0 +1,193 @@
+"""The reading ends of a ring: in order, where slots are given back; and the latest, where nothing is."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from weft.core.delivery import Delivery
+from weft.core.errors import ChannelClosed, ChannelError
+from weft.streams.bell import Bell
+from weft.streams.channel import Message, Stamp
+from weft.streams.ring import COMMITTED, CURSOR, GAPS, READER_CLOSED, WRITER_CLOSED, Ring
+from weft.streams.schema import Buffer
+
+
+class _Held(NamedTuple):
+    """A message received and not yet released."""
+
+    place: int
+    gaps: int  # places before it that never came
+    buffer: Buffer | None  # where it was copied to, unless it is used in its slot
+
+
+class _Receiving:
+    """What both readers share: waiting, and noticing that the writer closed."""
+
+    def __init__(self, ring: Ring, bell: Bell, fault: Callable[[], None] | None) -> None:
+        self._ring, self._bell, self._fault = ring, bell, fault
+        self._name, self._closed = ring.spec.name, False
+
+    def receive(self, timeout: float | None = None) -> Message | None:
+        """See ``channel.Reader``."""
+        return self._bell.wait_for(self._look, timeout)
+
+    def _look(self) -> Message | None:
+        if self._closed:
+            raise ChannelClosed(f"channel {self._name!r}: this reader was closed")
+        if self._fault is not None:
+            self._fault()
+        over = self._ring.words[
+            WRITER_CLOSED
+        ]  # before looking: what was committed before it closed is still to be seen
+        message = self._take()
+        if message is None and over and not self._waiting():
+            raise ChannelClosed(f"channel {self._name!r}: its writer was closed, and everything has been received")
+        return message
+
+    def _take(self) -> Message | None:
+        raise NotImplementedError
+
+    def _waiting(self) -> bool:
+        """Whether something is there that cannot be taken now."""
+        return False
+
+
+class RingReader(_Receiving):
+    """Reads in order and gives slots back. Owns ``ring``, and closes it; ``writer`` is rung by a release.
+
+    BLOCK: messages are used in their slots, which the writer leaves alone. DROP_OLDEST: the writer waits for nobody, so
+    that a message is copied out, and counts as received only if the copy came out whole; one that did not is a gap.
+    """
+
+    def __init__(self, ring: Ring, bell: Bell, writer: Bell | None, fault: Callable[[], None] | None = None) -> None:
+        super().__init__(ring, bell, fault)
+        self._writer, self._copies = writer, ring.spec.delivery is Delivery.DROP_OLDEST
+        self._held: deque[_Held] = deque()
+        self._free: list[Buffer] = []
+        # What one before us received and did not release is received again.
+        ring.words[CURSOR], ring.words[GAPS] = ring.released
+        ring.words[READER_CLOSED] = 0
+        self._ring_writer()  # one before us may have died between its release and its ring
+
+    def receive(self, timeout: float | None = None) -> Message | None:
+        """See ``channel.Reader``."""
+        if timeout is None and len(self._held) == self._ring.capacity and self._look() is None:
+            raise ChannelError(
+                f"channel {self._name!r}: all of its {self._ring.capacity} messages are held by this reader, which "
+                "would wait for ever. Release one, or ask for a larger capacity."
+            )
+        return super().receive(timeout)
+
+    def release(self, message: Message) -> None:
+        """See ``channel.Reader``."""
+        if self._closed:
+            return
+        if not self._held or self._held[0].place != message.place:
+            expected = f"place {self._held[0].place} is next" if self._held else "nothing is held"
+            raise ChannelError(
+                f"channel {self._name!r}: release of place {message.place}, and {expected}. "
+                "Release in the order received."
+            )
+        held = self._held.popleft()
+        if held.buffer is not None:
+            self._free.append(held.buffer)
+        self._ring.release(held.place + 1, held.gaps)
+        self._ring_writer()
+
+    @property
+    def released(self) -> int:
+        """See ``channel.Reader``; 0 after close."""
+        return 0 if self._closed else self._ring.released[0]
+
+    @property
+    def unread(self) -> int:
+        """See ``channel.Reader``; 0 after close."""
+        if self._closed:
+            return 0
+        waiting = self._ring.words[COMMITTED] - self._ring.words[CURSOR]
+        return max(0, min(waiting, self._ring.capacity))
+
+    def close(self) -> None:
+        """See ``channel.Reader``."""
+        if self._closed:
+            return
+        self._closed = True
+        self._ring.words[READER_CLOSED] = 1
+        self._ring_writer()
+        self._ring.close()
+
+    def _take(self) -> Message | None:
+        ring, words = self._ring, self._ring.words
+        # In this order: over a socket, the first connection sets both to where the writer stands, cursor first.
+        committed, place = words[COMMITTED], words[CURSOR]
+        if place >= committed or len(self._held) == ring.capacity:
+            return None
+        if not self._copies:
+            words[CURSOR] = place + 1
+            self._held.append(_Held(place, 0, None))
+            return Message(ring.stamp(place), ring.arrays(place), place)
+        return self._take_copy()
+
+    def _take_copy(self) -> Message | None:
+        ring, words = self._ring, self._ring.words
+        buffer = self._free.pop() if self._free else ring.spec.layout.buffer()
+        place = first = words[CURSOR]
+        while place < (committed := words[COMMITTED]):
+            place = max(place, committed - ring.capacity)
+            stamp = ring.copy_whole(place, buffer.block)
+            if stamp is not None:
+                gaps = words[GAPS] + place - first
+                words[GAPS], words[CURSOR] = gaps, place + 1
+                self._held.append(_Held(place, gaps, buffer))
+                return Message(stamp, buffer.arrays, place)
+            place += 1  # the writer came round to it: gone
+        words[GAPS], words[CURSOR] = words[GAPS] + place - first, place
+        self._free.append(buffer)
+        return None
+
+    def _waiting(self) -> bool:
+        return self._ring.words[CURSOR] < self._ring.words[COMMITTED]
+
+    def _ring_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.ring()
+
+
+class LatestReader(_Receiving):
+    """Reads the newest message that it has not seen. Stores nothing in the ring, so that there may be many of it."""
+
+    def __init__(self, ring: Ring, bell: Bell, fault: Callable[[], None] | None = None) -> None:
+        super().__init__(ring, bell, fault)
+        self._seen = 0  # the place after the newest seen
+        self._buffer = ring.spec.layout.buffer()
+
+    def release(self, message: Message) -> None:
+        """Nothing to give back."""
+
+    @property
+    def released(self) -> int:
+        """Always 0: nothing is given back."""
+        return 0
+
+    @property
+    def unread(self) -> int:
+        """1 if there is a newer message than the last one received, else 0; 0 after close."""
+        return 0 if self._closed else int(self._ring.words[COMMITTED] > self._seen)
+
+    def close(self) -> None:
+        """Let the memory go. The writer does not hear of it."""
+        if not self._closed:
+            self._closed = True
+            self._ring.close()
+
+    def _take(self) -> Message | None:
+        ring = self._ring
+        while (committed := ring.words[COMMITTED]) > self._seen:
+            # Not whole: the writer has come round to this slot, so that by now there is a newer one.
+            stamp: Stamp | None = ring.copy_whole(committed - 1, self._buffer.block)
+            if stamp is not None:
+                self._seen = committed
+                return Message(stamp, self._buffer.arrays, committed - 1)
+        return None

@@ -1,0 +1,178 @@
+"""Channels over loopback sockets, for processes that share no memory: ZeroMQ carries, and finds a lost peer again.
+
+An end is the same as in memory, on a ring of this process's own, and a link in the pump's thread joins it to the other
+end's ring. The reader binds and the writer connects; for LATEST, which may have many readers, the other way round.
+"""
+
+from __future__ import annotations
+
+import mmap
+import secrets
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import zmq
+
+from weft.core.delivery import Delivery
+from weft.core.errors import ChannelError
+from weft.streams.bell import Bell
+from weft.streams.channel import ChannelSpec, Message
+from weft.streams.pump import Attached, Link, attach
+from weft.streams.ring import Ring
+from weft.streams.ring_reader import LatestReader, RingReader
+from weft.streams.ring_writer import RingWriter
+from weft.streams.sockets import Address, check_loopback, parse_address
+from weft.streams.tcp_latest import FollowLink, PublishLink
+from weft.streams.tcp_ordered import ReceiveLink, SendLink
+
+LINGER = 1.0
+"""Seconds that a writer's close waits, at most, for its reader to receive what was committed."""
+_BIND_PATIENCE = 3.0  # seconds: an end that was closed, or killed, leaves its port a little later
+READER_LINGER = 0.5
+"""Seconds that a reader's close waits, at most, for its writer to hear of it."""
+
+
+class TcpCreated:
+    """See ``channel.Created``: a port that stays ours, whoever binds it, dies, and binds it again.
+
+    A socket that is bound and does not listen keeps the kernel from giving the port to others, and lets a socket that
+    shares the address (SO_REUSEADDR, which ZeroMQ sets) listen there. The counts are not to be had from here: 0.
+    """
+
+    committed = released = dropped = unreleased = 0
+    fds: tuple[int, ...] = ()
+
+    def __init__(self, spec: ChannelSpec, reserved: socket.socket) -> None:
+        self.spec, self._reserved = spec, reserved
+
+    def close(self) -> None:
+        """Give the port back; may be called twice."""
+        self._reserved.close()
+
+
+def create(spec: ChannelSpec) -> TcpCreated:
+    """Reserve a port on loopback. An address that was given says on which (``127.0.0.1``), and is refused elsewhere."""
+    host = spec.address.partition("/")[0].partition(":")[0] or "127.0.0.1"
+    check_loopback(host, spec.name)
+    reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind((host, 0))
+    except OSError as error:
+        reserved.close()
+        raise ChannelError(f"channel {spec.name!r}: no port on {host} can be had: {error}") from error
+    address = Address(host, reserved.getsockname()[1], secrets.token_hex(8))
+    return TcpCreated(replace(spec, address=str(address)), reserved)
+
+
+class TcpWriter(RingWriter):
+    """A writer on a ring of its own process. ``unexpected`` counts frames that made no sense, and were dropped."""
+
+    def __init__(self, ring: Ring, bell: Bell, attached: Attached) -> None:
+        super().__init__(ring, bell, [attached.wake()], attached.check)
+        self._attached = attached
+
+    @property
+    def unexpected(self) -> int:
+        """Frames that were dropped because they made no sense."""
+        return self._attached.link.unexpected
+
+    def close(self) -> None:
+        """Waits until the reader has received everything, but no longer than ``LINGER``."""
+        self._attached.close(LINGER)
+        super().close()
+
+
+class TcpReader(RingReader):
+    """A reader on a ring of its own process; a large message of BLOCK stays in the frame that it came in."""
+
+    def __init__(self, ring: Ring, bell: Bell, attached: Attached, kept: dict[int, zmq.Frame]) -> None:
+        self._attached, self._kept, self._layout = attached, kept, ring.spec.layout
+        super().__init__(ring, bell, attached.wake(), attached.check)
+
+    def release(self, message: Message) -> None:
+        """See ``channel.Reader``; frees the frame, unless the caller still holds an array of it."""
+        super().release(message)
+        self._kept.pop(message.place, None)
+
+    def _take(self) -> Message | None:
+        message = super()._take()
+        if message is None or (frame := self._kept.get(message.place)) is None:
+            return message
+        return message._replace(arrays=self._layout.views(frame.buffer))
+
+    @property
+    def unexpected(self) -> int:
+        """Frames that were dropped because they made no sense."""
+        return self._attached.link.unexpected
+
+    def close(self) -> None:
+        """Waits until the writer, if there is one, has heard of it, but no longer than ``READER_LINGER``."""
+        self._attached.close(READER_LINGER)
+        super().close()
+
+
+class TcpLatestReader(LatestReader):
+    """A reader of the latest, on a ring of its own process."""
+
+    def __init__(self, ring: Ring, bell: Bell, attached: Attached) -> None:
+        super().__init__(ring, bell, attached.check)
+        self._attached = attached
+
+    @property
+    def unexpected(self) -> int:
+        """Frames that were dropped because they made no sense."""
+        return self._attached.link.unexpected
+
+    def close(self) -> None:
+        """The writer does not wait for us."""
+        self._attached.close(0.0)
+        super().close()
+
+
+def open_writer(spec: ChannelSpec, bell: Bell, readers: Sequence[Bell]) -> TcpWriter:
+    """The writing end. ``readers`` are in other processes, as a rule, and are rung by their own pumps."""
+    address = parse_address(spec.address, spec.name)
+    mine, links = _rings(spec)
+    if spec.delivery is Delivery.LATEST:
+        publishing = PublishLink(links, address.token)
+        return TcpWriter(mine, bell, _attach(spec, bell, lambda context: publishing.bind(context, address.endpoint)))
+    sending = SendLink(links, address.token, bell)
+    return TcpWriter(mine, bell, _attach(spec, bell, lambda context: sending.connect(context, address.endpoint)))
+
+
+def open_reader(spec: ChannelSpec, bell: Bell, writer: Bell | None) -> TcpReader | TcpLatestReader:
+    """The reading end. ``writer`` is in another process, as a rule, and is rung by its own pump."""
+    address = parse_address(spec.address, spec.name)
+    mine, links = _rings(spec)
+    if spec.delivery is Delivery.LATEST:
+        following = FollowLink(links, address.token, bell)
+        attached = _attach(spec, bell, lambda context: following.connect(context, address.endpoint))
+        return TcpLatestReader(mine, bell, attached)
+    receiving = ReceiveLink(links, address.token, bell)
+    attached = _attach(spec, bell, lambda context: receiving.bind(context, address.endpoint))
+    return TcpReader(mine, bell, attached, receiving.kept)
+
+
+def _rings(spec: ChannelSpec) -> tuple[Ring, Ring]:
+    """One memory, seen by the end and by its link."""
+    buffer = mmap.mmap(-1, Ring.nbytes(spec))
+    Ring.lay_out(buffer, spec)
+    return Ring(buffer, spec), Ring(buffer, spec)
+
+
+def _attach(spec: ChannelSpec, bell: Bell, make: Callable[[zmq.Context[Any]], Link]) -> Attached:
+    give_up = time.monotonic() + _BIND_PATIENCE
+    while True:
+        try:
+            return attach(make, bell)
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EADDRINUSE or time.monotonic() > give_up:
+                raise ChannelError(
+                    f"channel {spec.name!r}: {spec.address} cannot be used: {error}. Is the end that was there before "
+                    "still alive? There is one owner at a time."
+                ) from error
+        time.sleep(0.01)

@@ -1,0 +1,257 @@
+"""The two links of an ordinary channel over a socket (BLOCK, DROP_OLDEST): see ``wire.py`` for what they say.
+
+Each works on the local ring of its end, in the place of the end on the other side: the sending link reads the writer's
+ring and stores the reader's progress there; the receiving link writes the reader's ring. The ends themselves cannot
+tell that they are not on the same one.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from typing import Any
+
+import numpy as np
+import zmq
+
+from weft.core.delivery import Delivery
+from weft.core.errors import SchemaMismatch
+from weft.streams.bell import Bell
+from weft.streams.channel import Stamp
+from weft.streams.pump import Frames
+from weft.streams.ring import COMMITTED, CURSOR, GAPS, READER_CLOSED, WRITER_CLOSED, Ring
+from weft.streams.schema import difference, fingerprint, leaves_from_json, leaves_json
+from weft.streams.sockets import dealer, router, send
+from weft.streams.wire import MAX_HEADER, Ack, Bye, Data, Header, Hello, Open, Refused, decode, encode
+
+_KEPT = 1 << 16  # bytes from which on a payload is not copied on arrival; ZeroMQ aligns those to 8 bytes
+
+
+def new_session() -> int:
+    """A number that no other life of an end has."""
+    return secrets.randbelow((1 << 62) - 1) + 1
+
+
+def refusal(name: str, refused: Refused, mine: Ring) -> SchemaMismatch | None:
+    """What a refusal says; None where it makes no sense."""
+    try:
+        other = leaves_from_json(refused.leaves)
+    except (ValueError, TypeError):
+        return None
+    words = difference(other, mine.spec.leaves) or "the other side says so"
+    return SchemaMismatch(f"channel {name!r}: the other end was opened with other leaves: {words}")
+
+
+class SendLink:
+    """A writer's side. Connects; nothing is sent until the reader has said where to begin.
+
+    Slots of BLOCK are sent from where they are, without a copy: a slot is not written again before the reader has
+    released it. Those of DROP_OLDEST are copied first.
+    """
+
+    def __init__(self, ring: Ring, token: str, bell: Bell) -> None:
+        self._ring, self._token, self._bell = ring, token, bell
+        self._fingerprint, self._session = fingerprint(ring.spec.leaves), new_session()
+        self._copies = ring.spec.delivery is Delivery.DROP_OLDEST
+        self._origin: int | None = None  # what the ring's place 0 is in the channel
+        self._gaps_before = 0  # gaps that the reader of now does not know of
+        self._open = self._leaving = False
+        self._sent = 0  # places of the ring
+        self._flying: deque[int] = deque()  # places sent and not yet received
+        self.refused: SchemaMismatch | None = None
+        self.unexpected = 0
+        self.socket: zmq.Socket[bytes]
+
+    def connect(self, context: zmq.Context[Any], address: str) -> SendLink:
+        """Make the socket, in the pump's thread; returns itself. ZeroMQ goes on trying until somebody listens."""
+        self.socket = dealer(context, address, MAX_HEADER)
+        return self
+
+    def take(self, frames: Frames) -> None:
+        """One message from the reader's side."""
+        header = decode(frames[0].buffer) if len(frames) == 1 else None
+        match header:
+            case Ack() if self._open:
+                self._progress(header)
+            case Hello(token=self._token):
+                self._begin(header)
+            case Refused():
+                self._open, self.refused = False, refusal(self._ring.spec.name, header, self._ring)
+                self._bell.ring()
+            case Bye():
+                if self._open and not self._leaving:
+                    self._say(encode(Bye()))
+                self._open = False
+                self._ring.words[READER_CLOSED] = 1
+                self._bell.ring()
+            case _:
+                self.unexpected += 1
+
+    def turn(self) -> None:
+        """Send what the reader has room for."""
+        ring = self._ring
+        while self._open and self._sent < (committed := ring.committed):
+            if len(self._flying) >= ring.capacity:
+                return
+            if self._copies:
+                self._sent = max(self._sent, committed - ring.capacity)
+            place = self._sent
+            payload, stamp = self._payload(place)
+            if stamp is not None:
+                assert self._origin is not None
+                header = encode(Data(self._origin + place, tuple(stamp)))
+                if not self._say(header, payload):
+                    return
+                self._flying.append(place)
+            self._sent = place + 1
+
+    def finish(self, late: bool) -> bool:
+        """True once the reader has answered our Bye, which comes after everything; or where none will answer."""
+        if late or self.refused is not None or self._ring.words[READER_CLOSED]:
+            return True
+        if self._open and not self._leaving and self._sent == self._ring.committed:
+            self._leaving = self._say(encode(Bye()))
+        return False
+
+    def _payload(self, place: int) -> tuple[np.ndarray[Any, Any], Any]:
+        ring = self._ring
+        if not self._copies:
+            return ring.block(place), ring.stamp(place)
+        block = ring.spec.layout.buffer().block
+        return block, ring.copy_whole(place, block)
+
+    def _begin(self, hello: Hello) -> None:
+        """The reader, a new one perhaps, says where to begin; all that it has not, and has not released, goes again."""
+        ring = self._ring
+        released, gaps = ring.released
+        ring.words[READER_CLOSED] = 0
+        if self._origin is None:
+            self._origin = max(0, hello.next)
+        new = hello.next < 0
+        if new:
+            self._gaps_before = gaps
+        start = released if new else min(ring.committed, max(released, hello.next - self._origin))
+        self._sent = start
+        self._flying.clear()
+        self._open = True
+        self._say(encode(Open(self._token, self._fingerprint, self._session, self._origin + start)))
+
+    def _progress(self, ack: Ack) -> None:
+        ring, origin = self._ring, self._origin or 0
+        # Places before ours are those of a writer before us: for us the reader is at the beginning.
+        received, released, cursor = (max(0, p - origin) for p in (ack.received, ack.released, ack.cursor))
+        if not ring.released[0] <= released <= cursor <= received <= self._sent:
+            self.unexpected += 1
+            return
+        while self._flying and self._flying[0] < received:
+            self._flying.popleft()
+        ring.words[CURSOR], ring.words[GAPS] = cursor, min(cursor, ack.gaps + self._gaps_before)
+        if released > ring.released[0]:
+            ring.release(released, min(released, ack.released_gaps + self._gaps_before))
+        self._bell.ring()
+
+    def _say(self, header: bytes, payload: np.ndarray[Any, Any] | None = None) -> bool:
+        """Send without waiting; where nobody is connected, nothing is, and the next Hello begins anew."""
+        self._open = send(self.socket, None, header, payload)
+        return self._open
+
+
+class ReceiveLink:
+    """A reader's side. Binds; one writer at a time, the last that opened, is listened to."""
+
+    def __init__(self, ring: Ring, token: str, bell: Bell) -> None:
+        self._ring, self._token, self._bell = ring, token, bell
+        self._fingerprint = fingerprint(ring.spec.leaves)
+        self._in_order = ring.spec.delivery is Delivery.BLOCK
+        self._writer, self._session = b"", 0  # routing id and session of who was last to open
+        self._next = -1  # the place to come; -1: nobody has opened yet
+        self._told: Ack | None = None
+        self._leaving = False
+        self.refused: SchemaMismatch | None = None  # it is we who refuse
+        self.kept: dict[int, zmq.Frame] = {}  # by place: large payloads, used where ZeroMQ has put them
+        self.unexpected = 0
+        self.socket: zmq.Socket[bytes]
+
+    def bind(self, context: zmq.Context[Any], address: str) -> ReceiveLink:
+        """Make the socket, in the pump's thread; returns itself. Raises zmq.ZMQError where the port is taken."""
+        self.socket = router(context, address, max(MAX_HEADER, self._ring.spec.message_bytes))
+        return self
+
+    def take(self, frames: Frames) -> None:
+        """One message from whoever connected."""
+        peer = frames[0].bytes
+        if len(frames) == 2 and not len(frames[1]):  # ZeroMQ's probe: somebody connected
+            self._say(peer, Hello(self._token, self._fingerprint, self._session, self._next))
+            return
+        header = decode(frames[1].buffer) if len(frames) in (2, 3) else None
+        match header:
+            case Data() if len(frames) == 3 and peer == self._writer and self._wanted(header):
+                self._store(header, frames[2])
+            case Open(token=self._token) if len(frames) == 2:
+                self._begin(peer, header)
+            case Bye() if len(frames) == 2 and peer == self._writer:
+                if not self._leaving:
+                    self._say(peer, Bye())
+                self._writer = b""
+                self._ring.words[WRITER_CLOSED] = 1
+                self._bell.ring()
+            case _:
+                self.unexpected += 1
+
+    def turn(self) -> None:
+        """Tell the writer how far we are, if that has changed."""
+        if not self._writer or self._leaving:
+            return
+        words, told, (released, released_gaps) = self._ring.words, self._told, self._ring.released
+        if self._in_order and told is not None and told.released == released:
+            return  # the rest is of use only where messages may be dropped
+        gaps, cursor = words[GAPS], words[CURSOR]
+        ack = Ack(self._next, released, released_gaps, cursor, gaps)
+        if ack != self._told:
+            self._told = ack
+            self._say(self._writer, ack)
+
+    def finish(self, late: bool) -> bool:
+        """True once the writer knows. What was not released will be sent again to another reader."""
+        if self._writer and not self._leaving:
+            self._leaving = self._say(self._writer, Bye())
+        return late or not self._writer or not self._leaving
+
+    def _begin(self, peer: bytes, opened: Open) -> None:
+        if opened.fingerprint != self._fingerprint:
+            self.unexpected += 1
+            self._say(peer, Refused(leaves_json(self._ring.spec.leaves)))
+            return
+        words, start = self._ring.words, opened.start
+        if self._next < 0:  # the ring is empty and untouched: its places begin where the writer's do
+            words[CURSOR] = start
+            self._ring.release(start, 0)
+            words[COMMITTED] = self._next = start
+        elif self._in_order and start > self._next:
+            self.unexpected += 1  # it would leave some out
+            return
+        self._writer, self._session, self._told = peer, opened.session, None
+        words[WRITER_CLOSED] = 0
+
+    def _wanted(self, data: Data) -> bool:
+        """Whether a place may be stored: the next one; where some may be dropped, any later one."""
+        if not self._in_order:
+            return data.place >= self._next
+        return data.place == self._next and data.place - self._ring.released[0] < self._ring.capacity
+
+    def _store(self, data: Data, payload: zmq.Frame) -> None:
+        ring, place = self._ring, data.place
+        if len(payload) != ring.spec.message_bytes:
+            self.unexpected += 1
+            return
+        ring.begin(place)
+        if self._in_order and len(payload) >= _KEPT:
+            self.kept[place] = payload
+        else:
+            np.copyto(ring.block(place), np.frombuffer(payload.buffer, np.uint8))
+        ring.end(place, Stamp._make(data.stamp))
+        self._next = place + 1
+        self._bell.ring()
+
+    def _say(self, peer: bytes, header: Header) -> bool:
+        return send(self.socket, peer, encode(header))
