@@ -78,6 +78,45 @@ class Sleeping(Costly):
         time.sleep(self.seconds)
 
 
+class Filming(gym.Env[np.ndarray[Any, np.dtype[np.uint8]], np.int64]):
+    """Four frames of 84 × 84 a step, as Atari gives them, for ``seconds`` of CPU time; episodes of 200 steps."""
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (Gymnasium has it so)
+
+    def __init__(self, seconds: float = COST_SECONDS / 2) -> None:
+        self.observation_space = gym.spaces.Box(0, 255, (84, 84, 4), np.uint8)
+        self.action_space = gym.spaces.Discrete(6)
+        self.seconds = seconds
+        self._steps, self._bright = 0, 0
+        self._frames = np.zeros((84, 84, 4), np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        super().reset(seed=seed)
+        self._steps = 0
+        return self._observe(), {}
+
+    def step(self, action: np.int64) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Pay, and draw the next frames; the right action is the brightness."""
+        end = time.thread_time_ns() + round(self.seconds * 1e9)
+        reward = float(int(action) == self._bright)
+        self._steps += 1
+        seen = self._observe()
+        while time.thread_time_ns() < end:
+            pass
+        return seen, reward, self._steps >= EPISODE_STEPS, False, {}
+
+    def _observe(self) -> Any:
+        self._bright = int(self.np_random.integers(6))
+        self._frames[:] = 40 * self._bright
+        return self._frames
+
+
+def filming() -> Filming:
+    """One environment."""
+    return Filming()
+
+
 def burning() -> Burning:
     """One environment."""
     return Burning()
@@ -90,5 +129,5 @@ def sleeping() -> Sleeping:
 
 def make(name: str) -> gym.Env[Any, Any]:
     """``burning``, ``sleeping``, or a Gymnasium id, without Gymnasium's checks of every step, as Weft makes it."""
-    factories = {"burning": burning, "sleeping": sleeping}
+    factories = {"burning": burning, "sleeping": sleeping, "filming": filming}
     return factories[name]() if name in factories else gym.make(name, disable_env_checker=True)

@@ -1,9 +1,10 @@
-"""Writes docs/conformance.md: every algorithm by every named plan by every kind of environment, tried.
+"""Writes docs/conformance.md: every algorithm by every named plan by every kind of environment and channel, tried.
 
-python docs/generate.py
+python docs/generate.py            all cells: a quarter of an hour on two cores
+python docs/generate.py a2c tcp    only cells of these algorithms, plans, environments or channels; the rest stays
 
-The cells are those of tests/conformance/test_matrix.py. A plan that runs is run, and must learn what ``inline`` learns
-from the same seed; one that does not is asked for its reason.
+The cells are those of tests/conformance/cells.py. A plan that runs is run, and must learn what one process learns from
+the same seed; one that does not is asked for its reason. The page is written after each cell.
 """
 
 from __future__ import annotations
@@ -11,71 +12,122 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
+from typing import TypeAlias
 
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent / "tests"
 PAGE = HERE / "conformance.md"
 
+Cell: TypeAlias = tuple[str, str, str, str]
+"""Algorithm, plan, environment, channel."""
+
 INTRODUCTION = """# Conformance
 
-Every algorithm by every named plan by every kind of environment. A cell *runs*: the plan learned, from the same seed,
-the params that `inline` learned (within {tolerance:g} after {steps} learn calls; what differs is the order of sums over
-replicas). Or it is *refused*, before anything starts, with the reason given below.
+Every algorithm by every named plan, by every kind of environment (in JAX: `weft:CartPole-v1`; on the host:
+`CartPole-v1`) and of channel, in lockstep. A cell is *equal* where {steps} updates gave, from the same seed, the params
+of one process with as many learners, bit for bit; it *runs* where they are within {tolerance:g} of them: there act or
+learn work on batches of other shapes, and XLA takes their sums in another order. Or it is *refused*, before anything
+starts, with the reason given below. Plans have two of whatever they replicate, each in a process of its own; `inline`
+has none, so that channels do not matter to it.
 
-This page is generated: `python docs/generate.py`. The tests in `tests/conformance/` hold it."""
+This page is generated: `python docs/generate.py`. The tests in `tests/conformance/` try some of its cells each time."""
+
+UNTRIED = "not tried"
 
 
-def page(runs: Callable[[str, str, str], bool]) -> str:
-    """The page's text; ``runs(algorithm, plan, environment)`` says whether a plan that should run learned as it must.
+def cells() -> list[Cell]:
+    """All of them. ``tests`` and ``tests/conformance`` are on the path."""
+    import cells as matrix
 
-    Plans that do not run are asked for their reason here. ``tests`` and ``tests/conformance`` are on the path.
-    """
-    import test_matrix as matrix
+    return list(product(matrix.ALGORITHMS, matrix.PLANS, matrix.ENVIRONMENTS, matrix.CHANNELS))
+
+
+def page(outcomes: Mapping[Cell, str]) -> str:
+    """The page's text; plans that are refused are asked for their reason here."""
+    import cells as matrix
+
+    columns = list(product(matrix.ENVIRONMENTS, matrix.CHANNELS))
+    rows, reasons = [], {}
+    for algorithm, plan in product(matrix.ALGORITHMS, matrix.PLANS):
+        refusal = refused(algorithm, plan)
+        if refusal is not None:
+            reasons.setdefault(refusal, []).append((algorithm, plan))
+        told = ["refused" if refusal else outcomes.get((algorithm, plan, *column), UNTRIED) for column in columns]
+        rows.append(f"| {algorithm} | `{plan}` | {' | '.join(told)} |")
+    head = f"| algorithm | plan | {' | '.join(f'{e}, {c}' for e, c in columns)} |"
+    table = [head, "|---" * (len(columns) + 2) + "|", *rows]
+    introduction = INTRODUCTION.format(tolerance=matrix.TOLERANCE, steps=matrix.LEARN_STEPS)
+    why = [f"- {_whom(whom, len(matrix.ALGORITHMS))}: {text}" for text, whom in reasons.items()]
+    expressions = [f"- `{name}`: `{text}`" for name, text in matrix.COUNTED.items()]
+    parts = ["", *table, "", "## As they were run", "", *expressions, "", "## Reasons", "", *why]
+    return "\n".join([introduction, *parts]) + "\n"
+
+
+def read(text: str) -> dict[Cell, str]:
+    """The outcomes that a page tells."""
+    lines = [[part.strip() for part in line.strip("| ").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    if len(lines) < 2 or lines[0][:2] != ["algorithm", "plan"]:
+        return {}
+    columns = [tuple(name.split(", ")) for name in lines[0][2:]]
+    return {
+        (row[0], row[1].strip("`"), *column): outcome
+        for row in lines[2:]
+        for column, outcome in zip(columns, row[2:], strict=True)
+    }
+
+
+def refused(algorithm: str, plan: str) -> str | None:
+    """Why a plan is refused, without the counts that this machine filled in; None where it is not."""
+    import cells as matrix
 
     from weft.core.errors import PlanError
 
-    columns = list(product(matrix.ALGORITHMS, matrix.ENVIRONMENTS))
-    rows, reasons = [], {}
-    for plan in matrix.PLANS:
-        cells = []
-        for algorithm, environment in columns:
-            if plan in matrix.RUNS:
-                cells.append("runs" if runs(algorithm, plan, environment) else "DIFFERS")
-                continue
-            try:
-                matrix.prepare_cell(algorithm, plan, environment)
-            except PlanError as error:
-                reasons[plan] = reason(plan, str(error))
-                cells.append("refused")
-        rows.append(f"| `{plan}` | {' | '.join(cells)} |")
-    head = f"| plan | {' | '.join(f'{a}, {e}' for a, e in columns)} |"
-    table = [head, "|---" * (len(columns) + 1) + "|", *rows]
-    introduction = INTRODUCTION.format(tolerance=matrix.TOLERANCE, steps=matrix.LEARN_STEPS)
-    why = [f"- `{plan}`: {text}" for plan, text in reasons.items()]
-    return "\n".join([introduction, "", *table, "", "## Reasons", "", *why]) + "\n"
+    try:
+        matrix.prepare_cell(algorithm, plan, "gymnasium")
+    except PlanError as error:
+        return re.sub(r"^plan '[^']*'", f"plan '{plan}'", str(error))
+    return None
 
 
-def reason(plan: str, message: str) -> str:
-    """A refusal without the counts that this machine filled in: the plan by its name."""
-    return re.sub(r"^plan '[^']*'", f"plan '{plan}'", message)
+def _whom(whom: list[tuple[str, str]], algorithms: int) -> str:
+    (plan,) = {plan for _, plan in whom}
+    names = "" if len(whom) == algorithms else f" for {' and '.join(algorithm for algorithm, _ in whom)}"
+    return f"`{plan}`{names}"
 
 
-def measured(algorithm: str, plan: str, environment: str) -> bool:
-    """Run a cell, and compare it with ``inline``."""
-    import test_matrix as matrix
-    from toys import farthest
+def tried(cell: Cell) -> str:
+    """Run a cell, and compare it with one process."""
+    import cells as matrix
 
-    print(f"{algorithm}, {plan}, {environment}", file=sys.stderr)
-    params, _ = matrix.learned(algorithm, plan, environment)
-    inline, _ = matrix.learned(algorithm, "inline", environment)
-    return bool(farthest(params, inline) < matrix.TOLERANCE)
+    distance = matrix.distance(*cell)
+    return "equal" if distance == 0.0 else "runs" if distance < matrix.TOLERANCE else f"DIFFERS by {distance:.1e}"
+
+
+def main(only: list[str], say: Callable[[str], object]) -> int:
+    """Try all cells, or ``only`` those that have one of these words for each kind of word given. The exit code."""
+    kinds = [{word for word in only if word in {cell[k] for cell in cells()}} for k in range(4)]
+    outcomes = read(PAGE.read_text()) if only and PAGE.exists() else {}
+    bad = 0
+    for cell in cells():
+        if any(kind and cell[k] not in kind for k, kind in enumerate(kinds)) or refused(*cell[:2]):
+            continue
+        try:
+            outcomes[cell] = tried(cell)
+        except Exception as error:
+            outcomes[cell] = f"FAILED: {type(error).__name__}"
+            say(str(error))
+        bad += outcomes[cell] not in ("equal", "runs")
+        say(f"{', '.join(cell)}: {outcomes[cell]}")
+        PAGE.write_text(page(outcomes))
+    PAGE.write_text(page(outcomes))
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")  # as the tests have it
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     sys.path[:0] = [str(TESTS), str(TESTS / "conformance")]
-    PAGE.write_text(page(measured))
+    sys.exit(main(sys.argv[1:], lambda text: print(text, file=sys.stderr, flush=True)))

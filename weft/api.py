@@ -97,10 +97,19 @@ def show(
     algorithm: Algorithm | str, environment: EnvLike, *, plan: str | Plan = "inline", mermaid: bool = False
 ) -> str:
     """A drawing of what a plan makes of an algorithm: groups, fragments, streams with their shapes and sizes."""
-    from weft.plans import draw_mermaid, draw_text
+    from weft.runtimes.drawing import draw
 
-    prepared = prepare(RunConfig(algorithm, environment, plan=plan), must_run=False)
-    return (draw_mermaid if mermaid else draw_text)(prepared.graph, prepared.plan)
+    return draw(prepare(RunConfig(algorithm, environment, plan=plan), must_run=False), mermaid=mermaid)
+
+
+def draw_run_folder(run: str | Path, root: str | Path, *, mermaid: bool = False) -> str:
+    """A run as it was laid out last, with what was measured between its workers: ``weft show RUN``."""
+    from weft.runtimes.drawing import draw_run
+    from weft.services.run_folder import read_run
+
+    folder = read_run(Path(root), str(run))
+    plan = Plan.from_dict(folder.plan())
+    return draw_run(prepare(_stored(folder.config)), plan, folder.summary(), mermaid=mermaid)
 
 
 def open_run_folder(
@@ -117,27 +126,29 @@ def open_run_folder(
     from weft.services.run_folder import read_run
 
     folder = read_run(Path(root), str(run))
-    config = dict(folder.config)
-    prepared = prepare(
-        RunConfig(
-            algorithm=config["algorithm"],
-            environment=config["environment"],
-            fields={name: _from_json(value) for name, value in config["algo"].items()},
-            plan="inline",  # the state does not depend on the plan, and the machine may be another
-            steps=config["steps"],
-            seed=config["seed"],
-            seeds=config["seeds"],
-            envs=config["envs"],
-            vector=config["vector"],
-            env_options=config["env_options"],
-        )
-    )
+    prepared = prepare(_stored(folder.config))
     restored = checkpoints.load_latest(folder.checkpoints, make_engine(prepared).template(), warn)
     if restored is None:
         raise RunError(f"run {folder.name!r} has no checkpoint in {folder.checkpoints}; train it first")
     params = jax.device_get(restored[0].train.params)
     summary = folder.summary() or {"seed": prepared.seed}
     return Run(folder.path, prepared.algorithm, params, summary, prepared.seeds, prepared.source), prepared
+
+
+def _stored(config: Mapping[str, Any]) -> RunConfig:
+    """What a run's ``config.json`` asks for, in one group."""
+    return RunConfig(
+        algorithm=config["algorithm"],
+        environment=config["environment"],
+        fields={name: _from_json(value) for name, value in config["algo"].items()},
+        plan="inline",  # the state does not depend on the plan, and the machine may be another
+        steps=config["steps"],
+        seed=config["seed"],
+        seeds=config["seeds"],
+        envs=config["envs"],
+        vector=config["vector"],
+        env_options=config["env_options"],
+    )
 
 
 def _from_json(value: Any) -> Any:

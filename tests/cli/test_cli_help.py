@@ -72,7 +72,8 @@ def test_plans(weft: Weft) -> None:
     rows = {line.split()[0]: line for line in out.splitlines() if line}
     assert "env+act+learn" in rows["inline"]
     assert not rows["inline"].endswith("not yet")
-    assert rows["srl"].endswith("not yet")
+    assert not rows["srl"].endswith("not yet")
+    assert rows["apex"].endswith("not yet")
 
 
 def test_algorithms(weft: Weft) -> None:
@@ -97,7 +98,10 @@ def test_show_draws_plans_that_cannot_run_yet_and_says_so(weft: Weft) -> None:
     ended = weft("show", "ppo", "weft:CartPole-v1", "--plan", "env*2 | act | learn", "--algo.unroll", "8")
     assert ended.code == 0
     assert "f32[8,32,4]" in ended.out  # the unroll's observations
-    assert "Nearest plan that runs now" in ended.out
+    assert "Nearest plan" not in ended.out
+    unusual = weft("show", "ppo", "weft:CartPole-v1", "--plan", "env+learn | act", "--algo.unroll", "8")
+    assert unusual.code == 0
+    assert "Nearest plan that runs now" in unusual.out
     assert weft("show", "ppo", "weft:CartPole-v1", "--mermaid").out.startswith("flowchart")
 
 

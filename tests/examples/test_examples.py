@@ -25,7 +25,7 @@ def load(name: str, folder: Path) -> Any:
     return module
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - {"plan"}))
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {"plan", "workers"}))
 def test_every_example_runs_and_prints_its_result(name: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     example = load(name, here)
     run = example.main(steps=4_096, **QUIET)
@@ -51,6 +51,32 @@ def test_the_plan_example_makes_its_own_devices_from_anywhere(here: Path) -> Non
     assert two.startswith("(env+act+learn)*2@cpu: return ")
 
 
+def test_the_workers_example_runs_and_measures_its_streams(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Three processes, whose streams are in the summary, and in the drawing of the run."""
+    from weft.cli.main import main
+
+    example = load("workers", here)
+    run = example.main(steps=16_384, **QUIET)
+    assert (run.summary["exit"], run.summary["env_steps"]) == ("finished", 16_384)
+    assert capsys.readouterr().out.endswith(f", kept in {run.folder}\n")
+    assert "\npython examples/workers.py\n" in example.__doc__
+    streams, samples = run.summary["streams"], run.summary["samples"]
+    assert set(streams) == {"unroll", "params"}
+    assert streams["unroll"]["environments"] == 16
+    assert streams["unroll"]["messages_per_second"] > 0
+    assert streams["params"]["messages_per_second"] > 0
+    assert samples["produced"] == samples["trained"] + sum(samples["dropped"].values()) + samples["in_flight"]
+    assert sorted(log.name for log in (run.folder / "logs").iterdir()) == [
+        "env+act-0.log",
+        "env+act-1.log",
+        "learn-0.log",
+    ]
+    assert main(["show", "workers"]) == 0
+    out = capsys.readouterr().out
+    assert "╭─ (env+act)*2 ─" in out
+    assert "is one lane's, 16 environments" in out
+
+
 def test_each_example_changes_one_thing(here: Path) -> None:
     """The one line that trains is the base's, but for what the example is about and the run's name."""
     base = _training("base", here)
@@ -58,6 +84,7 @@ def test_each_example_changes_one_thing(here: Path) -> None:
     assert _training("gymnasium_environment", here) == [base[0], base[1].replace('"weft:CartPole-v1"', "make_docking")]
     assert _training("jax_environment", here) == [base[0], base[1].replace('"weft:CartPole-v1"', "Docking()")]
     assert _training("plan", here) == [base[0], base[1].replace("envs", "plan=plan, envs")]
+    assert _training("workers", here) == [base[0], base[1].replace("envs", "plan=PLAN, envs")]
     assert _training("reinforce", here) == [base[1].replace("ppo", "Reinforce()")]
 
 

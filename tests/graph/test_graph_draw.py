@@ -8,7 +8,7 @@ import pytest
 
 from weft.core.errors import GraphError
 from weft.graph import Fragment, Graph
-from weft.graph.describe import describe_bytes, describe_schema, short_dtype
+from weft.graph.describe import Measured, describe_bytes, describe_rate, describe_schema, short_dtype
 from weft.graph.draw import draw_text
 from weft.graph.mermaid import draw_mermaid
 
@@ -36,6 +36,18 @@ params    learn → act  fused           every update     28 B  latest   b bf16[
 
 def test_the_picture_of_a_graph_in_two_groups(loop):
     assert draw_text(loop, SEED) == SEED_PICTURE
+
+
+def test_what_was_measured_stands_beside_what_goes_between_groups(loop):
+    rates = {name: Measured(1234.5, 2048) for name in ("timestep", "unroll")}
+    head, timestep, action, unroll, params = draw_text(loop, SEED, rates).splitlines()[-5:]
+    assert "message  messages/s     each    bytes/s  if full" in head
+    assert "128 B     1,234/s  2.0 KiB  2.4 MiB/s  block" in timestep
+    for line in (action, unroll, params):  # not measured; and fused, so that nothing passes there
+        assert "/s" not in line
+    chart = draw_mermaid(loop, SEED, rates)
+    check_mermaid(chart)
+    assert chart.count("measured: 1,234/s of 2.0 KiB") == 1
 
 
 def test_without_groups_every_fragment_has_a_box_and_every_stream_a_line(loop):
@@ -169,3 +181,17 @@ def test_bytes_in_words(count, words):
 def test_dtypes_are_shortened():
     names = [short_dtype(jnp.dtype(d)) for d in ("float32", "bfloat16", "int64", "bool", "complex64")]
     assert names == ["f32", "bf16", "i64", "bool", "c64"]
+
+
+def test_rates_are_short():
+    assert [describe_rate(x) for x in (0.0, 3.14, 99.94, 100.0, 12345.6)] == [
+        "0.0/s",
+        "3.1/s",
+        "99.9/s",
+        "100/s",
+        "12,346/s",
+    ]
+    assert Measured.from_json({"messages_per_second": 2, "bytes_per_message": 3.0, "environments": 4}) == Measured(
+        2.0, 3
+    )
+    assert Measured(2.0, 3).bytes_per_second == 6.0

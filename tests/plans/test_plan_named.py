@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.core.errors import PlanError
-from weft.plans import Machine, catalogue, executable, parse, resolve
+from weft.plans import Machine, catalogue, executable, needs_workers, parse, resolve
 
 NAMES = [name for name, *_ in catalogue()]
 LAYOUTS = [name for name in NAMES if name not in ("auto", "apex")]
@@ -18,7 +18,7 @@ def resolved(name, graph, machine=MACHINE, envs=12) -> str:
 
 def test_the_catalogue():
     assert NAMES == ["inline", "replicated", "actors", "seed", "srl", "environments", "central", "apex", "auto"]
-    assert [name for name, _, _, now in catalogue() if now] == ["inline", "replicated"]
+    assert [name for name, _, _, now in catalogue() if not now] == ["apex", "auto"]
     for name, expression, who, _ in catalogue():
         assert who
         if name != "auto":
@@ -96,25 +96,72 @@ def test_single_groups_are_executed(loop):
     judge("(env+act+learn)*2@gpu:1-2", loop, Machine(cores=2, gpus=4))
 
 
-@pytest.mark.parametrize("name", ["actors", "seed", "srl", "environments", "central"])
-def test_several_groups_come_with_the_process_runtime(loop, name):
-    with pytest.raises(PlanError, match=r"come with the process runtime.*runs now: 'inline' \('env\+act\+learn'\)"):
-        judge(name, loop)
+@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("gpus", [0, 1, 4])
+def test_every_layout_that_is_named_is_executed(loop, name, gpus):
+    judge(name, loop, Machine(cores=8, gpus=gpus))
 
 
-def test_more_replicas_than_devices(loop):
+def test_learn_that_does_not_come_apart_is_refused_where_a_plan_parts_it(loop):
+    plan = resolve("(env+act+grad)*2 | apply", loop, MACHINE, envs=12, pure_env=True)
+    executable(plan, loop, MACHINE, envs=12, splits=True)
+    with pytest.raises(PlanError, match=r"several updates in one learn call.*runs now: '\(env\+act\)\*2 \| learn'"):
+        executable(plan, loop, MACHINE, envs=12, splits=False)
+
+
+@pytest.mark.parametrize("text", ["env+learn | act", "act | env+learn", "env+act+apply | grad"])
+def test_groups_that_are_not_joined_are_refused(loop, text):
     with pytest.raises(PlanError) as caught:
-        judge("(env+act+learn)*4", loop)
+        judge(text, loop)
+    assert "Nearest plan" in str(caught.value)
+
+
+def test_groups_that_are_not_joined_say_which_are(loop):
+    with pytest.raises(PlanError) as caught:
+        judge("env+learn | act", loop)
     message = str(caught.value)
-    assert "needs a device for each of its 4 replicas, and JAX has 2 CPU devices" in message
-    assert "XLA_FLAGS=--xla_force_host_platform_device_count=4" in message
-    assert "Nearest plan that runs now: '(env+act+learn)*2'" in message
-    with pytest.raises(
-        PlanError, match=r"JAX has 1 GPU device .*run where JAX sees as many GPUs.*'\(env\+act\+learn\)@gpu:0'"
-    ):
+    assert "it joins: env+act+learn; env | act+learn; env+act | learn; env | act | learn" in message
+    assert "Nearest plan that runs now: 'env | act | learn'" in message
+
+
+def test_a_fragment_of_your_own_runs_beside_learn(loop):
+    graph = loop.insert("relabel", lambda state, unroll: (state, unroll))
+    judge("env*2 | act | relabel+learn", graph)
+    with pytest.raises(PlanError, match=r"puts 'relabel' away from learn.*runs now: 'env\*2 \| act \| relabel\+learn'"):
+        judge("env*2 | act | relabel | learn", graph)
+    with pytest.raises(PlanError, match="puts 'relabel' away from learn"):
+        judge("env*2 | act+relabel | learn", graph)
+
+
+def test_more_replicas_than_gpus(loop):
+    with pytest.raises(PlanError) as caught:
+        judge("env*2 | act | learn*6@gpu", loop, Machine(cores=2, gpus=4))
+    message = str(caught.value)
+    assert "needs a GPU for each of the 6 replicas of 'learn*6@gpu', and JAX has 4 here" in message
+    assert "write @cpu" in message
+    assert "Nearest plan that runs now: 'env*2 | act | learn*4@gpu'" in message
+    with pytest.raises(PlanError, match=r"JAX has 1 here.*'\(env\+act\+learn\)@gpu:0'"):
         judge("(env+act+learn)*3@gpu:0", loop, Machine(cores=2, gpus=4))
+    judge("env*2 | act | learn*6@cpu", loop, Machine(cores=2, gpus=4))
+    judge("(env+act)*12 | learn", loop, Machine(cores=2, gpus=4))  # actors may be many
+
+
+def test_more_replicas_than_devices_are_processes(loop):
+    judge("(env+act+learn)*4", loop)
+    four = resolve("(env+act+learn)*4", loop, MACHINE, envs=12, pure_env=True)
+    assert needs_workers(four, MACHINE)
+    assert not needs_workers(four, Machine(cores=8, cpu_devices=4))
+    assert not needs_workers(resolve("replicated", loop, MACHINE, envs=12, pure_env=True), MACHINE)
+    assert needs_workers(resolve("seed", loop, MACHINE, envs=12, pure_env=True), Machine(cores=8, cpu_devices=4))
 
 
 def test_the_nearest_number_of_replicas_shares_the_environments(loop):
     with pytest.raises(PlanError, match=r"Nearest plan that runs now: '\(env\+act\+learn\)\*3'"):
-        judge("(env+act+learn)*9", loop, Machine(cores=2, cpu_devices=5), envs=9)
+        judge("(env+act+learn)*9", loop, Machine(cores=2, gpus=5), envs=9)
+
+
+def test_workers_are_started_on_linux_only(loop, monkeypatch):
+    monkeypatch.setattr("sys.platform", "darwin")
+    judge("inline", loop)
+    with pytest.raises(PlanError, match=r"on Linux only \(here: darwin\).*runs now: 'inline'"):
+        judge("seed", loop)

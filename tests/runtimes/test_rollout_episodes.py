@@ -7,6 +7,8 @@ import pytest
 from toys import Counter, Probe, bound
 
 from weft.core.specs import Box, Discrete, EnvSpec
+from weft.core.types import Acted
+from weft.runtimes.blocks import allocate_block, block_schema
 from weft.runtimes.rollout import make_rollout
 from weft.runtimes.unroll_buffer import UnrollBuffer
 
@@ -33,9 +35,10 @@ def count_slowly(rewards, ended, valid):
 def test_the_host_counts_right_over_many_unrolls(next_step_reset, seeds):
     length, envs, unrolls = 5, 4, 6
     spec = EnvSpec("toys:Counter", Box((2,)), Discrete(2), next_step_reset=next_step_reset)
-    action = jax.ShapeDtypeStruct((envs,), jnp.int32)
-    buffer = UnrollBuffer(spec, length, envs, seeds, action, {})
     rows = envs * max(seeds, 1)
+    acted = Acted(jax.ShapeDtypeStruct((rows,), jnp.int32), (), {})
+    block = allocate_block(block_schema(spec, length, rows, acted, extras=False))
+    buffer = UnrollBuffer(spec, block, envs, seeds)
     random = np.random.default_rng(seeds)
     shape = (length * unrolls, rows)
     rewards = random.integers(-5, 6, shape).astype(np.float32)

@@ -105,6 +105,7 @@ class FarEnd:
         )
         assert self._process.stdout is not None
         self._lines: IO[str] = self._process.stdout
+        self.said: list[list[str]] = []
 
     def until(self, word: str) -> list[list[str]]:
         """Its lines up to and with the one that begins with ``word``."""
@@ -122,9 +123,12 @@ class FarEnd:
         return said
 
     def kill(self) -> None:
-        """SIGKILL, and wait for it."""
+        """SIGKILL, and wait for it; what it had still said is in ``said``."""
+        if self._lines.closed:
+            return
         self._process.kill()
         self._process.wait()
+        self.said = [line.split() for line in self._lines]
         self._lines.close()
 
     def __enter__(self) -> FarEnd:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -79,6 +81,54 @@ def test_a_writer_of_the_latest_is_killed(far: str) -> None:
                     message = got(reader, 20)
                     place = message.stamp.sequence
                     assert (message.arrays[0] == place).all()
+
+
+def test_writers_killed_at_any_moment_leave_no_gap() -> None:
+    """Each begins where the count says that the one before had come; every place comes once, whole."""
+    rng = random.Random(0)
+    with Channel("shm", ONE, capacity=3) as channel:
+        reader, created, place = channel.reader(), channel.created, 0
+        for _ in range(6):
+            with far_end(channel, "write", first=created.committed, count=1_000_000) as end:
+                end.until("sent")
+                until = time.monotonic() + rng.uniform(0.0, 0.05)
+                while time.monotonic() < until:
+                    place = _take_next(reader, place)
+                end.kill()
+            while reader.unread:
+                place = _take_next(reader, place)
+            assert (created.committed, created.released, created.unreleased) == (place, place, 0)
+        assert place > 6
+
+
+def _take_next(reader: Reader, place: int) -> int:
+    message = reader.receive(0.01)
+    if message is None:
+        return place
+    assert (message.place, message.stamp.sequence) == (place, place)
+    assert (message.arrays[0] == place).all()
+    reader.release(message)
+    return place + 1
+
+
+def test_readers_killed_at_any_moment_lose_nothing() -> None:
+    """Each begins where the count says that the one before had released."""
+    rng = random.Random(1)
+    with Channel("shm", ONE, capacity=3) as channel:
+        writer, created, number = channel.writer(), channel.created, 0
+        for _ in range(6):
+            released = created.released
+            with far_end(channel, "read", count=1_000_000) as end:
+                until = time.monotonic() + 5
+                killing = None
+                while time.monotonic() < until:
+                    if writer.send([value(number)], Stamp(sequence=number), 0.01):
+                        number += 1
+                    if killing is None and created.released > released:
+                        killing = until = time.monotonic() + rng.uniform(0.0, 0.05)
+                end.kill()
+                assert end.said[0] == ["got", str(released), str(released)]
+            assert created.committed == number == created.released + created.unreleased
 
 
 def test_counts_survive_a_crash() -> None:

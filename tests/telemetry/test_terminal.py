@@ -70,6 +70,39 @@ def test_the_table_tells_what_matters() -> None:
         assert expected in frame, expected
 
 
+IN_WORKERS = {
+    "time/env": 0.2,
+    "time/learn": 0.8,
+    "busy/env": 0.31,
+    "busy/act": 0.86,
+    "busy/learn": 0.4,
+    "load": 0.7,
+    "queue/unroll": 0.125,
+    "lag": 0.75,
+    "lag_max": 12.0,
+    **{f"lag/{n}": 0.5 / 2**n for n in (0, 1, 2, 3, 4, 10, 11, 12)},
+}
+
+
+def test_workers_have_their_busy_time_lag_and_queues() -> None:
+    screen, out = screen_of(width=120)
+    screen.open()
+    screen.write({**RECORD, **IN_WORKERS}, 10)
+    frame = last_frame(out)
+    screen.close()
+    rows = {line.split()[0]: line.rstrip() for line in frame.splitlines() if line.strip()}
+    assert "time" not in rows
+    assert "act 86% " in rows["busy"]
+    assert "env 31% █████" in rows["busy"]
+    assert rows["lag"].strip() == (
+        "lag     mean 0.750   most 12   0: 50% ████   1: 25% ██   2: 12% █   3: 6% █   4: 3%   10: 0%   and 2 more"
+    )
+    assert rows["queues"].endswith("unroll 12%")
+    assert "lag" not in rows["more"]
+    assert "load" not in rows["more"]
+    assert "act-bound: larger batches" in frame
+
+
 def test_each_seed_has_its_return() -> None:
     screen, out = screen_of(width=160)
     screen.open()

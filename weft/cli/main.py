@@ -17,7 +17,7 @@ from weft.core.errors import ConfigError, EnvironmentRaised, PlanError, UnknownN
 COMMANDS = {
     "train": ("weft.cli.train", "ALGO ENV", "train an algorithm in an environment, or go on with a run"),
     "eval": ("weft.cli.evaluate", "RUN", "play episodes with a trained run; --video records one"),
-    "show": ("weft.cli.show", "ALGO ENV", "draw what a plan makes of an algorithm"),
+    "show": ("weft.cli.show", "ALGO ENV", "draw what a plan makes of an algorithm; of a RUN, with what was measured"),
     "plans": ("weft.cli.lists", "", "list the named plans"),
     "algorithms": ("weft.cli.lists", "", "list the algorithms"),
     "envs": ("weft.cli.lists", "[MATCH]", "list the environments that are usable here"),
@@ -30,6 +30,7 @@ USAGE = """weft: reinforcement learning written once, run anywhere
 For example:
     weft train ppo CartPole-v1
     weft train ppo weft:CartPole-v1 --steps 500_000 --seed 1 --run first --algo.learning-rate 1e-3
+    weft train ppo CartPole-v1 --plan "env*2 | act | learn"
     weft eval first --video
 
 `weft COMMAND --help` tells more."""

@@ -99,10 +99,10 @@ def from_recipe(recipe: Any) -> Any:
 
 
 def script_path() -> str | None:
-    """The file of the script that runs as ``__main__``; None for a module run by ``-m``, a shell or a notebook."""
+    """The ``.py`` file that runs as ``__main__``; None for ``-m``, a shell, a notebook, a command such as ``weft``."""
     main = sys.modules.get("__main__")
-    path = getattr(main, "__file__", None)
-    return None if path is None or getattr(main, "__spec__", None) is not None else str(path)
+    path = str(getattr(main, "__file__", None) or "")
+    return path if path.endswith(".py") and getattr(main, "__spec__", None) is None else None
 
 
 def import_script(path: str) -> None:

@@ -3,9 +3,34 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from weft.graph.fragment import Schema
 from weft.graph.stream import Stream
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What passed along a stream in a run."""
+
+    messages_per_second: float
+    bytes_per_message: int
+
+    @property
+    def bytes_per_second(self) -> float:
+        """All messages together."""
+        return self.messages_per_second * self.bytes_per_message
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> Measured:
+        """As a run's ``summary.json`` has it."""
+        return cls(float(saved["messages_per_second"]), int(saved["bytes_per_message"]))
+
+
+Rates: TypeAlias = Mapping[str, Measured]
+"""By a stream's name; streams that were not measured are not there."""
 
 _SHORT = {"float": "f", "bfloat": "bf", "uint": "u", "int": "i", "complex": "c"}
 
@@ -31,6 +56,11 @@ def describe_bytes(count: int) -> str:
             break
         size, unit = size / 1024, larger
     return f"{size:.1f} {unit}" if unit != "B" and size < 10 else f"{size:.0f} {unit}"
+
+
+def describe_rate(per_second: float) -> str:
+    """Messages a second: ``3,925/s``, ``30.5/s``."""
+    return f"{per_second:,.0f}/s" if per_second >= 100 else f"{per_second:.1f}/s"
 
 
 def describe_rhythm(stream: Stream) -> str:

@@ -1,7 +1,8 @@
 """A graph as a picture in plain text: boxes for groups, lanes for the streams between them, a table of what passes.
 
 ``groups`` maps a label to the names of the fragments that run together; without it every fragment has its own box. A
-plan is drawn by ``weft.plans``, which makes the labels. Sizes are those of one message, as its schema has it.
+plan is drawn by ``weft.plans``, which makes the labels. Sizes are those of one message, as its schema has it; with
+``rates``, what a run has measured stands beside them.
 """
 
 from __future__ import annotations
@@ -11,18 +12,21 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.core.errors import GraphError
-from weft.graph.describe import describe_bytes, describe_rhythm, describe_schema
+from weft.graph.describe import Rates, describe_bytes, describe_rate, describe_rhythm, describe_schema
 from weft.graph.graph import Graph
 from weft.graph.stream import Stream
 
 Groups: TypeAlias = Mapping[str, Sequence[str]]
 
 
-def draw_text(graph: Graph, groups: Groups | None = None) -> str:
-    """The picture, several lines without a newline at the end; box-drawing characters, no colour."""
+def draw_text(graph: Graph, groups: Groups | None = None, rates: Rates | None = None) -> str:
+    """The picture, several lines without a newline at the end; box-drawing characters, no colour.
+
+    ``rates`` were measured on streams between groups: they are shown there, and nowhere else.
+    """
     placed = check_groups(graph, groups)
     lines = [*_picture(graph, placed, titled=groups is not None), ""]
-    return "\n".join([*lines, *_table(graph, placed, with_places=groups is not None)])
+    return "\n".join([*lines, *_table(graph, placed, with_places=groups is not None, rates=rates)])
 
 
 def check_groups(graph: Graph, groups: Groups | None) -> dict[str, tuple[str, ...]]:
@@ -138,31 +142,49 @@ def _margin(row: int, lanes: list[_Lane]) -> str:
     return "".join(cells)
 
 
-def _table(graph: Graph, groups: Mapping[str, Sequence[str]], with_places: bool) -> list[str]:
+def _table(
+    graph: Graph, groups: Mapping[str, Sequence[str]], with_places: bool, rates: Rates | None = None
+) -> list[str]:
     """A line for each stream: what, from where to where, how often, how large, how delivered, and the arrays."""
     if not graph.streams:
         return ["no streams"]
-    head = ["stream", "from → to", "passes", "message", "if full", "arrays"]
-    body = [
-        [
-            stream.name,
-            f"{stream.source} → {stream.target}",
-            describe_rhythm(stream),
-            describe_bytes(stream.message_bytes),
-            stream.delivery.value,
-            describe_schema(stream.schema),
-        ]
-        for stream in graph.streams
+    columns: list[tuple[str, list[str]]] = [
+        ("stream", [s.name for s in graph.streams]),
+        ("from → to", [f"{s.source} → {s.target}" for s in graph.streams]),
     ]
     if with_places:
-        head.insert(2, "goes")
-        for line, stream in zip(body, graph.streams, strict=True):
-            line.insert(2, travels(graph, groups, stream))
-    widths = [max(len(line[i]) for line in [head, *body]) for i in range(len(head))]
-    right = head.index("message")
-    return [
-        "  ".join(
-            c.rjust(w) if i == right else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in [head, *body]
-    ]
+        columns.append(("goes", [travels(graph, groups, s) for s in graph.streams]))
+    columns.append(("passes", [describe_rhythm(s) for s in graph.streams]))
+    columns.append(("message", [describe_bytes(s.message_bytes) for s in graph.streams]))
+    columns += _measured(graph, groups, rates) if rates else []
+    columns.append(("if full", [s.delivery.value for s in graph.streams]))
+    columns.append(("arrays", [describe_schema(s.schema) for s in graph.streams]))
+    cells = [[head, *column] for head, column in columns]
+    widths = [max(map(len, column)) for column in cells]
+    numbers = {"message", *MEASURED}
+    lines = []
+    for row in zip(*cells, strict=True):
+        set_out = [
+            cell.rjust(width) if column[0] in numbers else cell.ljust(width)
+            for cell, width, column in zip(row, widths, cells, strict=True)
+        ]
+        lines.append("  ".join(set_out).rstrip())
+    return lines
+
+
+MEASURED = ("messages/s", "each", "bytes/s")
+"""The columns of what a run has measured."""
+
+
+def _measured(graph: Graph, groups: Mapping[str, Sequence[str]], rates: Rates) -> list[tuple[str, list[str]]]:
+    columns: tuple[list[str], ...] = ([], [], [])
+    for stream in graph.streams:
+        rate = rates.get(stream.name) if travels(graph, groups, stream) == "between groups" else None
+        if rate is None:
+            words = ("", "", "")
+        else:
+            per_second = f"{describe_bytes(round(rate.bytes_per_second))}/s"
+            words = (describe_rate(rate.messages_per_second), describe_bytes(rate.bytes_per_message), per_second)
+        for column, word in zip(columns, words, strict=True):
+            column.append(word)
+    return list(zip(MEASURED, columns, strict=True))

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from weft.graph.describe import describe_bytes, describe_rhythm, describe_schema
+from weft.graph.describe import Rates, describe_bytes, describe_rate, describe_rhythm, describe_schema
 from weft.graph.draw import Groups, check_groups, travels
 from weft.graph.graph import Graph
 
 _ENTITIES = {"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "`": "#96;"}
 
 
-def draw_mermaid(graph: Graph, groups: Groups | None = None) -> str:
-    """The flowchart's source, without a code fence. ``groups`` as in ``draw_text``; without it there are no subgraphs.
+def draw_mermaid(graph: Graph, groups: Groups | None = None, rates: Rates | None = None) -> str:
+    """The flowchart's source, without a code fence. Arguments as in ``draw_text``; without groups, no subgraphs.
 
     Within a group arrows are thin; between groups they are thick. Host fragments have double sides.
     """
@@ -29,11 +29,14 @@ def draw_mermaid(graph: Graph, groups: Groups | None = None) -> str:
             lines += [title, *(f"        {node}" for node in nodes), "    end"]
     for stream in graph.streams:
         arrow = "==>" if groups is not None and travels(graph, placed, stream) == "between groups" else "-->"
-        what = (
+        what = [
             stream.name,
             describe_schema(stream.schema),
             f"{describe_bytes(stream.message_bytes)} {describe_rhythm(stream)}",
-        )
+        ]
+        if rates and arrow == "==>" and (rate := rates.get(stream.name)) is not None:
+            each = describe_bytes(rate.bytes_per_message)
+            what.append(f"measured: {describe_rate(rate.messages_per_second)} of {each}")
         lines.append(f"    {ids[stream.source]} {arrow}|{_text(*what)}| {ids[stream.target]}")
     return "\n".join(lines)
 

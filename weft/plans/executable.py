@@ -116,7 +116,7 @@ def _devices(plan: Plan, index: int, group: Group, machine: Machine, envs: int) 
     """Replicas that average their gradients need a device each, unless they are processes on the CPU."""
     replicas, devices = group.replicas or 1, machine.count(group.device)
     on_gpu = machine.gpus > 0 and (group.device is None or group.device.kind == "gpu")
-    if replicas <= devices or not on_gpu or not holds(group, "learn", "grad"):
+    if replicas <= devices or not on_gpu or not holds(group, "learn"):  # grad sends its gradients, and may share one
         return
     smaller = plan.with_group(index, replicas=divisor_up_to(envs, devices))
     raise PlanError(

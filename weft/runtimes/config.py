@@ -85,6 +85,11 @@ class Prepared:
         return needs_workers(self.plan, self.machine)
 
     @property
+    def warm_up(self) -> int:
+        """Learn steps at the start whose speed does not count: compilation, and what workers did meanwhile."""
+        return self.max_lag + 3 if self.in_workers else 1
+
+    @property
     def learn_steps(self) -> int:
         """Learn calls in the whole run."""
         return math.ceil(self.steps / self.steps_per_learn)

@@ -27,6 +27,7 @@ class Counters:
     restarts: int = 0  # of workers
     warm_up: int = 1  # learn steps whose speed does not count: compilation, and what workers did meanwhile
     figures: dict[str, float] = field(default_factory=dict)  # what else the engine told last
+    streams: dict[str, dict[str, float]] = field(default_factory=dict)  # what passed between workers, as told last
 
     def __post_init__(self) -> None:
         self.windows = self.windows or [EpisodeWindow() for _ in range(self.lanes)]
@@ -84,6 +85,7 @@ class Counters:
         else:
             self.ledger = report.samples
         self.figures, self.restarts = report.figures, self.restarts + report.restarts
+        self.streams = report.streams or self.streams
         for window, episodes in zip(self.windows, report.episodes, strict=True):
             for episode in episodes:
                 window.add(*episode)

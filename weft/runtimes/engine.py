@@ -32,6 +32,7 @@ class Report(NamedTuple):
     samples: Ledger | None = None  # since the run began, where the engine keeps it; None: all produced was trained on
     restarts: int = 0  # of workers, since the last report
     figures: dict[str, float] = {}  # noqa: RUF012  what else is shown and logged: lag, the queues' fill
+    streams: dict[str, dict[str, float]] = {}  # noqa: RUF012  between workers: messages a second, bytes of one
 
 
 class StateLost(RuntimeError):

@@ -1,4 +1,4 @@
-"""The local runtime: carries out a run in this process, from its folder's first file to its summary.
+"""The local runtime: carries out a run on this machine, from its folder's first file to its summary.
 
 prepare    open the environment, fill the defaults, resolve the plan            (config.py)
 resume     from the newest whole checkpoint, if the folder has one
@@ -95,8 +95,7 @@ class _Execution:
     def __init__(self, prepared: Prepared, settings: Settings, folder: RunFolder, interrupt: Interrupt) -> None:
         self.prepared, self.settings, self.folder, self.interrupt = prepared, settings, folder, interrupt
         self.lanes = max(prepared.seeds, 1)
-        warm_up = prepared.max_lag + 3 if prepared.in_workers else 1
-        self.counters = Counters(prepared.steps_per_learn * self.lanes, self.lanes, warm_up=warm_up)
+        self.counters = Counters(prepared.steps_per_learn * self.lanes, self.lanes, warm_up=prepared.warm_up)
         self.saved_at = time.monotonic()
         self.dispatch_size = 1
         self.unsaved = False  # the last attempt to save failed
@@ -291,9 +290,10 @@ class _Execution:
         try:
             params = jax.device_get(engine.train_state().params)
         except RuntimeError:  # a device or a worker that failed has taken them with it
-            if error is None:
+            saved = checkpoints.load_latest(self.folder.checkpoints, engine.template(), lambda text: None)
+            if error is None and saved is None:
                 raise
-            params = {}
+            params = jax.device_get(saved[0].train.params) if error is None and saved is not None else {}
         summary = self._summary(how, params, error)
         self.folder.write_summary(summary)
         return self._as_run(params, summary)
@@ -334,6 +334,8 @@ class _Execution:
                 }
                 for k, window in enumerate(counters.windows)
             ]
+        if counters.streams:
+            summary["streams"] = counters.streams
         if how == "interrupted" and self.interrupt.signal is not None:
             summary["signal"] = self.interrupt.signal.name
         if error is not None:

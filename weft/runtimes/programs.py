@@ -46,6 +46,7 @@ class Programs(NamedTuple):
     noise: Callable[..., Tree]  # keys [B], the first step's number -> [T, B, ...]
     act: Callable[[tuple[Array, ...], Tree, Timestep, Tree], Acted]  # takes the leaves of params: flattened once
     bootstrap: Callable[[Tree, Tree, Tree], Array]
+    act_and_value: Callable[..., tuple[Acted, Array]]  # act, and bootstrap of the same observations: one pass, one call
     extras: Callable[[tuple[Array, ...], Tree, Timestep, Tree], dict[str, Tree]]  # of a whole unroll, [T, B, ...]
     learn: Callable[..., tuple[TrainState, tuple[Tree, ...], Metrics, Finite]]
     learn_blocks: Callable[..., tuple[TrainState, tuple[Tree, ...], Metrics, Finite]]  # learn from blocks, and noise
@@ -95,6 +96,10 @@ def make_programs(
     def bootstrap(params: Tree, carry: Tree, observation: Tree) -> Array:
         return jax.vmap(algorithm.bootstrap, (None, 0, 0))(params, carry, observation)
 
+    def act_and_value(leaves: tuple[Array, ...], carry: Tree, timestep: Timestep, noise: Tree) -> tuple[Acted, Array]:
+        value = bootstrap(jax.tree.unflatten(structure, leaves), carry, timestep.observation)
+        return act_step(leaves, carry, timestep, noise), value
+
     def learn(
         train: TrainState, fragments: tuple[Tree, ...], unroll: Unroll, recall: Recall | None
     ) -> tuple[TrainState, tuple[Tree, ...], Metrics, Finite]:
@@ -125,6 +130,7 @@ def make_programs(
         noise=layout.wrap(noise, (split, plain), split_time),
         act=layout.wrap(act_step, (shared, split, split, split), split),
         bootstrap=layout.wrap(bootstrap, (shared, split, split), split),
+        act_and_value=layout.wrap(act_and_value, (shared, split, split, split), (split, split)),
         learn=layout.wrap(learn, state, (shared, shared, shared, shared), donate=(0, 1)),
         extras=layout.wrap(extras_of, (shared, split, split_time, split_time), split_time),
         learn_blocks=layout.wrap(

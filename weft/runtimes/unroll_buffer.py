@@ -69,11 +69,18 @@ class UnrollBuffer:
         if truncated.any():
             self._cuts.append((t, carry, tree_map(np.copy, out.final_observation)))
 
-    def finish(self, params: Tree, carry: Tree, bootstrap: Callable[[Tree, Tree, Tree], Array]) -> None:
-        """Write the values of what would have followed; ``carry`` is act's after the last step."""
+    def finish(
+        self, params: Tree, carry: Tree, bootstrap: Callable[[Tree, Tree, Tree], Array], last: Array | None = None
+    ) -> None:
+        """Write the values of what would have followed; ``carry`` is act's after the last step.
+
+        ``last`` are those that follow the last step, where they are known already.
+        """
         steps, values = self.block.steps, self.block.bootstrap
         values[:-1] = 0.0
-        values[-1] = self._flat(np.asarray(bootstrap(params, carry, self.views[-1].observation)))
+        if last is None:
+            last = bootstrap(params, carry, self.views[-1].observation)
+        values[-1] = self._flat(np.asarray(last))
         for t, then, final in self._cuts:
             cut = self._flat(np.asarray(bootstrap(params, then, self._by_seed(final))))
             values[t] = np.where(steps.truncated[t + 1], cut, values[t])

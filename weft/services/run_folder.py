@@ -4,7 +4,7 @@
               plan.json         how the last execution was laid out
               metrics.jsonl     one record a line
               summary.json      how it ended
-              checkpoints/  tensorboard/  videos/
+              checkpoints/  tensorboard/  videos/  logs/
 
 One process at a time: the kernel holds the lock, and lets go of it when the process ends in whatever way.
 """
@@ -74,6 +74,10 @@ class RunFolder:
         """What ``summary.json`` says; None before the first execution ended."""
         path = self.path / "summary.json"
         return _read_json(path) if path.exists() else None
+
+    def plan(self) -> dict[str, Any]:
+        """What ``plan.json`` says: how the last execution was laid out. Raises RunError where it is not there."""
+        return _read_json(self.path / "plan.json")
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write ``summary.json`` at once and whole; what is not a finite number becomes null. Raises RunError."""

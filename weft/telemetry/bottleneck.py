@@ -1,4 +1,8 @@
-"""Which stage a run waits for, and what to change about it."""
+"""Which stage a run waits for, and what to change about it.
+
+In one process the stages take turns, and ``time/STAGE`` says what each takes of the time. In workers they run side by
+side: there ``busy/STAGE`` says what part of its own time each works, and the busiest one sets the pace.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +20,41 @@ HINTS = {
     "compile": "still compiling: longer runs spread the cost, and fixed shapes compile once",
     "save": "save checkpoints less often",
 }
-_PREFIX = "time/"
+"""For a plan in one process, by the stage that takes most of the time."""
+
+WORKER_HINTS = {
+    "env": "more env workers (a larger N in env*N), or a quicker environment: a native vector one, or one in JAX",
+    "act": "larger batches (more --envs, a smaller --ring), a smaller network, or more of it (act*2, act@gpu)",
+    "env+act": "more workers of both (a larger N in (env+act)*N), or a quicker environment",
+    "learn": "fewer epochs, larger minibatches, or more learners (learn*2, learn@gpu)",
+    "grad": "more workers that compute gradients (a larger N), or a smaller network",
+    "apply": "one worker applies all gradients: larger batches (more --envs, a longer unroll) make fewer of them",
+}
+"""For a plan in workers, by the busiest stage."""
+
 _BALANCED = 0.1  # stages whose shares are closer than this are as good as even
+_IDLE = 0.6  # where no stage works more of its time than this, none of them sets the pace
+_CROWDED = 1.0  # sides at work for each core: from here on they wait for each other's core
 
 
 def shares(record: Record) -> dict[str, float]:
     """The stages' shares of the time in a record, ``time/STAGE``, the largest first."""
-    found = {
-        name.removeprefix(_PREFIX): float(value)
-        for name, value in record.items()
-        if name.startswith(_PREFIX) and not isinstance(value, str) and math.isfinite(value)
-    }
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+    return _ranked(record, "time/")
+
+
+def busy(record: Record) -> dict[str, float]:
+    """The part of its own time that each stage works, ``busy/STAGE``, the busiest first; empty in one process."""
+    return _ranked(record, "busy/")
 
 
 def bottleneck(record: Record) -> str:
-    """The stage with the largest share of the time, and what to change; empty where the record has no ``time/STAGE``.
+    """The stage that sets the pace, and what to change; empty where the record does not tell.
 
     Where two stages are nearly even it says so instead: speeding up one of them would gain little.
     """
+    in_workers = list(busy(record).items())
+    if in_workers:
+        return _of_workers(record, in_workers)
     ranked = list(shares(record).items())
     if not ranked or ranked[0][1] <= 0:
         return ""
@@ -43,3 +63,33 @@ def bottleneck(record: Record) -> str:
         return f"balanced: {stage} and {ranked[1][0]} take {share:.0%} and {ranked[1][1]:.0%} of the time"
     hint = HINTS.get(stage)
     return f"{stage}-bound: {hint}" if hint else f"{stage}-bound: {share:.0%} of the time goes there"
+
+
+def _of_workers(record: Record, ranked: list[tuple[str, float]]) -> str:
+    load = record.get("load", 0.0)
+    if not isinstance(load, str) and load > _CROWDED:
+        return f"cores-bound: {load:.1f} busy threads for each core: fewer workers, or a machine with more cores"
+    stage, share = ranked[0]
+    if share < _IDLE:
+        return _waiting(record, ranked)
+    if len(ranked) > 1 and share - ranked[1][1] < _BALANCED * share:
+        return f"balanced: {stage} and {ranked[1][0]} are busy {share:.0%} and {ranked[1][1]:.0%} of their time"
+    hint = WORKER_HINTS.get(stage, f"it is busy {share:.0%} of its time")
+    return f"{stage}-bound: {hint}"
+
+
+def _waiting(record: Record, ranked: list[tuple[str, float]]) -> str:
+    """No stage is busy: each waits for another, or for messages on their way."""
+    told = ", ".join(f"{stage} {share:.0%}" for stage, share in ranked)
+    if "lag" not in record:
+        return f"waiting: in lockstep stages take turns (busy: {told}); without --lockstep they overlap"
+    return f"waiting: no stage is busy for long ({told}): try a larger --ring or --max-lag, or more --envs"
+
+
+def _ranked(record: Record, prefix: str) -> dict[str, float]:
+    found = {
+        name.removeprefix(prefix): float(value)
+        for name, value in record.items()
+        if name.startswith(prefix) and not isinstance(value, str) and math.isfinite(value)
+    }
+    return dict(sorted(found.items(), key=lambda item: -item[1]))

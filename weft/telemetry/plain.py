@@ -42,6 +42,8 @@ class Plain:
             parts.append(f"return {figure(record['return_mean'])}")
         parts.append(f"{figure(self._progress.env_steps_per_second)} steps/s")
         parts += [f"{n.removeprefix('loss/')} {figure(v)}" for n, v in record.items() if n.startswith("loss/")][:4]
+        if "lag" in record:
+            parts.append(f"lag {figure(record['lag'])}")
         if self._progress.total and self._progress.share < 1:
             parts.append(f"{duration(self._progress.seconds_left)} left")
         self._print("  ".join(parts))

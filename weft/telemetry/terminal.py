@@ -17,12 +17,22 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from weft.telemetry.bottleneck import bottleneck, shares
+from weft.telemetry.bottleneck import bottleneck, busy, shares
 from weft.telemetry.figures import duration, figure, percent, sparkline
 from weft.telemetry.progress import Progress
 from weft.telemetry.sink import Record
 
-_STAGE_COLOURS = {"env": "green", "act": "cyan", "learn": "magenta", "copy": "yellow", "wait": "red", "replay": "blue"}
+_STAGE_COLOURS = {
+    "env": "green",
+    "act": "cyan",
+    "env+act": "cyan",
+    "learn": "magenta",
+    "grad": "magenta",
+    "apply": "bright_magenta",
+    "copy": "yellow",
+    "wait": "red",
+    "replay": "blue",
+}
 _KNOWN = {
     "return_mean",
     "episode_length_mean",
@@ -31,14 +41,18 @@ _KNOWN = {
     "learn_steps",
     "env_steps_per_second",
     "lag",
+    "lag_max",
+    "load",
     "wall_seconds",
 }
-_GROUPS = ("loss/", "time/", "queue/", "return_mean/")
+_GROUPS = ("loss/", "time/", "busy/", "queue/", "lag/", "return_mean/")
 _HISTORY = 512  # return means remembered for the curve
+_LAGS = 6  # lags of which each has its part shown
 
 
 class Terminal:
-    """A live table on stderr: progress and time left, return, speed, losses, stage shares, the bottleneck and a hint.
+    """A live table on stderr: progress and time left, return, speed, losses, stages, lag, queues, the bottleneck and a
+    hint.
 
     Between ``open`` and ``close`` it holds the terminal; what others print meanwhile appears above the table.
     ``close`` leaves the last table standing and gives the terminal back, also on the way out of an exception.
@@ -138,13 +152,15 @@ class Terminal:
             if record
             else Text("starting …")
         )
-        speed.append_text(_after(_pairs(record, {"learn_steps": "learn steps", "lag": "lag"}, plain=True)))
+        speed.append_text(_after(_pairs(record, {"learn_steps": "learn steps"}, plain=True)))
         seeds = [figure(value) for name, value in record.items() if name.startswith("return_mean/")]
         more_seeds = f"  and {len(seeds) - 12} more" if len(seeds) > 12 else ""
         rows = [("return", returns), ("by seed", Text("  ".join(seeds[:12]) + more_seeds)), ("speed", speed)]
         losses = {name: name.removeprefix("loss/") for name in record if name.startswith("loss/")}
         rows.append(("loss", _pairs(record, losses, plain=True)))
-        rows.append(("time", _stages(record)))
+        # In workers stages run side by side: what part of its own time each works says more than shares of a sum.
+        rows.append(("busy", _bars(busy(record))) if busy(record) else ("time", _bars(shares(record))))
+        rows.append(("lag", _lags(record)))
         fills = {name: float(v) for name, v in record.items() if name.startswith("queue/") and not isinstance(v, str)}
         rows.append(("queues", Text("   ".join(f"{n.removeprefix('queue/')} {percent(v)}" for n, v in fills.items()))))
         others = {n: n for n in record if n not in _KNOWN and not n.startswith(_GROUPS)}
@@ -167,12 +183,30 @@ def _after(text: Text) -> Text:
     return Text("   ").append_text(text) if text else text
 
 
-def _stages(record: Record) -> Text:
-    """The stages' shares of the time, each with a bar of its length in its colour."""
+def _bars(parts: dict[str, float]) -> Text:
+    """Stages with their parts of one, each with a bar of its length in its colour."""
     text = Text()
-    for stage, share in shares(record).items():
+    for stage, share in parts.items():
         text.append("   " if text else "")
         text.append(f"{stage} ", "dim")
         text.append(f"{percent(share)} ")
         text.append("█" * max(1, round(share * 16)) if share > 0 else "", _STAGE_COLOURS.get(stage, "white"))
+    return text
+
+
+def _lags(record: Record) -> Text:
+    """How many versions behind the params were that made what was trained on: mean, most, and a histogram."""
+    if "lag" not in record:
+        return Text()
+    text = Text.assemble(("mean ", "dim"), figure(record["lag"]))
+    if not isinstance(most := record.get("lag_max", "–"), str):
+        text.append("   most ", "dim").append(f"{most:.0f}")
+    lags = sorted((int(name[4:]), name) for name in record if name.startswith("lag/") and name[4:].isdigit())
+    parts = [(lag, float(value)) for lag, name in lags if not isinstance(value := record[name], str)]
+    for lag, part in parts[:_LAGS]:
+        text.append(f"   {lag}: ", "dim").append(percent(part))
+        if part >= 1 / 16:
+            text.append(" " + "█" * max(1, round(part * 8)), "blue")
+    if len(parts) > _LAGS:
+        text.append(f"   and {len(parts) - _LAGS} more", "dim")
     return text

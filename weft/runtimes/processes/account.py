@@ -29,6 +29,7 @@ class OfLane(IntEnum):
     LOST = 1  # of half-built unrolls that were given up
     COMMITTED = 2  # unrolls, not steps: sent by act
     RELEASED = 3  # unrolls, not steps: trained on or dropped by learn
+    ACT_LIFE = 5  # not steps: which life of act serves the lane
     BEGUN = 4  # not steps: 1 + the version of the params that the unroll being built began with; 0: none is
 
 
@@ -47,7 +48,7 @@ class OfLearner(IntEnum):
     TRAINED = 0
     STALE = 1  # dropped on arrival: too many versions behind
     DIED = 2  # dropped because a learner died: trained since the last checkpoint, or made by params that are gone
-    HELD = 3  # received and not yet trained
+    LOST = 3  # unrolls that a killed sender had sent, and that never came
 
 
 _WORDS = 8  # of each row: a cache line, so that writers do not disturb each other

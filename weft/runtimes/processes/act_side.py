@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import time
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from weft.core.buffers import timestep_buffers
 from weft.core.trees import tree_leaves, tree_map
-from weft.core.types import Acted, Tree
-from weft.runtimes.processes.acting import EPISODES_SECONDS, Acting, spread
+from weft.core.types import Acted, Array, Tree
+from weft.runtimes.processes.acting import EPISODES_SECONDS, Acting
 from weft.runtimes.processes.outlet import Outlet
 from weft.runtimes.unroll_buffer import UnrollBuffer
 from weft.streams.channel import Message, Reader, Stamp, Writer
@@ -27,7 +27,9 @@ class State(Enum):
 
     SLOT = "slot"  # room for its next unroll, and in lockstep its params
     TIMESTEP = "timestep"  # its environments
-    ACT = "act"  # the next batch
+    ACT = "act"  # the next batch, for an action
+    VALUE = "value"  # the next batch, for the value of what follows its unroll
+    PENDING = "pending"  # the batch that it is in
     REPLY = "reply"  # room for its action
 
 
@@ -44,8 +46,7 @@ class LaneState:
         self.keys = acting.keys_of(self.lane)
         self.carry: Tree = acting.start_carry(self.lane.rows)
         self.noise: list[Tree] = []
-        self.answers = Stamp()  # which timestep the next action answers
-        self.held: Message | None = None  # that timestep: released once it is answered, so that a successor finds it
+        self.answers = Stamp(-1)  # which timestep the next action answers
         self.action: Any = None
         self.env_life: int | None = None
         self.episode_return = np.zeros(self.lane.rows, np.float64)
@@ -59,6 +60,14 @@ class LaneState:
         if known is None:
             known = self.targets[id(self.buffer)] = [tree_leaves(out) for out in self.buffer.outs]
         return known[t]
+
+
+class Pending(NamedTuple):
+    """A batch on its way through the device."""
+
+    work: list[tuple[LaneState, State]]  # the lanes in it, and what for
+    acted: Acted
+    value: Array | None
 
 
 class ActSide:
@@ -77,22 +86,25 @@ class ActSide:
         self._sizes = [n for n in (2**k for k in range(16)) if n < len(lanes)] + [len(lanes)]
         self._episodes: list[list[tuple[int, float, int]]] = [[]]
         self._told = time.monotonic()
+        self._on_accelerator = jax.local_devices()[0].platform != "cpu"
 
     def run(self) -> None:
         """Serve, for ever; raises Stopped at the run's end."""
-        post = self.acting.post
+        pending: Pending | None = None
         while True:
             moved = False
             for lane in self.lanes:
                 moved |= self._advance(lane)
-            ready = [lane for lane in self.lanes if lane.state is State.ACT]
+            if pending is not None:  # the device was at work meanwhile
+                self._complete(pending)
+                pending, moved = None, True
+            ready = [lane for lane in self.lanes if lane.state in (State.ACT, State.VALUE)]
             if ready and (not self.acting.lockstep or len(ready) == len(self.lanes)):
-                self._act(ready)
-                moved = True
+                pending, moved = self._dispatch(ready), True
             if moved:
-                post.tick()
+                self.post.tick()
             else:
-                post.wait()
+                self.post.wait()
             self._tell()
 
     def _advance(self, lane: LaneState) -> bool:
@@ -133,6 +145,9 @@ class ActSide:
         buffer = lane.buffer
         assert buffer is not None
         life = message.stamp.incarnation
+        if message.stamp[:3] == lane.answers[:3]:  # sent again, to a new life of act, which had found it already
+            lane.timesteps.release(message)
+            return
         if lane.t >= 0 and (life != lane.env_life or message.stamp.tag != self.post.incarnation):
             # Of new environments, or by an action that act's own predecessor sent before it died: not what follows from
             # the action recorded here. What there is of the unroll is given up, and counted.
@@ -151,7 +166,8 @@ class ActSide:
         if message.arrays[self._truncated].any():
             for i in self._seldom:
                 np.copyto(target[i], message.arrays[i])
-        lane.answers, lane.held = message.stamp._replace(tag=self.post.incarnation), message
+        lane.answers = message.stamp._replace(tag=self.post.incarnation)
+        lane.timesteps.release(message)
         if lane.t == 0:
             self._keep_carry(lane)
             lane.state = State.ACT
@@ -160,58 +176,81 @@ class ActSide:
         buffer.note_cuts(lane.t - 1, lane.carry)
         if lane.t < buffer.length:
             lane.state = State.ACT
+        elif self.acting.lockstep:
+            self._finish(lane, None)
         else:
-            self._finish(lane, buffer)
+            lane.state = State.VALUE
 
     def _keep_carry(self, lane: LaneState) -> None:
         assert lane.buffer is not None
         tree_map(np.copyto, lane.buffer.block.carry, lane.carry)
 
-    def _finish(self, lane: LaneState, buffer: UnrollBuffer) -> None:
-        acting = self.acting
-        buffer.finish(acting.weights.params, lane.carry, acting.programs.bootstrap)
+    def _finish(self, lane: LaneState, last: Array | None) -> None:
+        """Send the unroll; ``last`` is the value of what follows it, where it is known already."""
+        acting, buffer = self.acting, lane.buffer
+        assert buffer is not None
+        buffer.finish(acting.weights.params, lane.carry, acting.programs.bootstrap, last)
         totals = buffer.count_episodes(lane.episode_return, lane.episode_length, self._episodes)
         lane.episode_return, lane.episode_length = totals
         lane.outlet.commit(lane.version)
         lane.rolled, lane.state = True, State.SLOT
         self._begin(lane)
 
-    def _act(self, ready: list[LaneState]) -> None:
-        """One inference call for the lanes that are ready, and their actions sent."""
+    def _dispatch(self, ready: list[LaneState]) -> Pending:
+        """One inference call for the lanes that are ready; on an accelerator it returns before the work is done."""
         acting = self.acting
         if not acting.lockstep:
             acting.weights.refresh()
-        inputs = [(lane.carry, lane.buffer.views[lane.t], lane.noise[lane.t]) for lane in ready if lane.buffer]
+        # A lane that is only to be valued brings any noise: its action is thrown away.
+        inputs = [
+            (lane.carry, lane.buffer.views[lane.t], lane.noise[lane.t % self.acting.length])
+            for lane in ready
+            if lane.buffer
+        ]
         size = next(n for n in self._sizes if n >= len(ready))
         inputs += [inputs[0]] * (size - len(ready))  # padding: computed, and thrown away
         batch = inputs[0] if size == 1 else tree_map(lambda *x: np.concatenate(x), *inputs)
-        acted = acting.programs.act(acting.weights.leaves, *batch)
-        action, carry, extras = jax.tree.map(np.asarray, tuple(acted))
-        for k, lane in enumerate(ready):
+        act = self._act if acting.lockstep else acting.programs.act_and_value
+        acted, value = act(acting.weights.leaves, *batch)
+        if self._on_accelerator:  # all at once: each by itself would wait for the device again
+            for leaf in jax.tree.leaves((acted, value)):
+                leaf.copy_to_host_async()
+        work = [(lane, lane.state) for lane in ready]
+        for lane in ready:
+            lane.state = State.PENDING
+        return Pending(work, acted, value)
+
+    def _act(self, *inputs: Any) -> tuple[Acted, Array | None]:
+        """In lockstep: exactly the calls that are made in one process."""
+        return self.acting.programs.act(*inputs), None
+
+    def _complete(self, pending: Pending) -> None:
+        """Send the actions; then, while environments step, keep what learn wants remembered."""
+        rows, action = pending.work[0][0].lane.rows, np.asarray(pending.acted.action)
+        for k, (lane, state) in enumerate(pending.work):
+            if state is State.ACT:
+                lane.action = action[k * rows : (k + 1) * rows]
+                self._reply(lane)
+        carry, extras = jax.tree.map(np.asarray, (pending.acted.carry, pending.acted.extras))
+        values = None if pending.value is None else np.asarray(pending.value)
+        for k, (lane, state) in enumerate(pending.work):
+            mine = slice(k * rows, (k + 1) * rows)
+            if state is State.VALUE:
+                self._finish(lane, None if values is None else values[mine])
+                continue
             assert lane.buffer is not None
-            rows = lane.lane.rows
-            mine = Acted(*(spread(part, k * rows, rows) for part in (action, carry, extras)))
-            lane.action = lane.buffer.remember(lane.t, mine)
-            lane.carry = mine.carry
-            self._reply(lane)
+            lane.carry = jax.tree.map(lambda x, mine=mine: x[mine], carry)
+            remembered = jax.tree.map(lambda x, mine=mine: x[mine], extras)
+            lane.buffer.remember(lane.t, Acted(lane.action, lane.carry, remembered))
 
     def _reply(self, lane: LaneState) -> None:
         place = lane.actions.reserve(0)
-        if place is None:
-            # An earlier action is still there, for environments that died or by an act that died. Who reads it needs
-            # room for a timestep first.
+        if place is None:  # an earlier action is still there, for environments that died, or by an act that died
             lane.state = State.REPLY
-            self._let_go(lane)
             return
         np.copyto(place[0], lane.action)
         lane.actions.commit(lane.answers)
-        self._let_go(lane)
         lane.state = State.TIMESTEP
-
-    def _let_go(self, lane: LaneState) -> None:
-        if lane.held is not None:
-            lane.timesteps.release(lane.held)
-            lane.held = None
 
     def _tell(self) -> None:
         if self._episodes[0] and time.monotonic() - self._told > EPISODES_SECONDS:

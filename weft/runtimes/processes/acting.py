@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import numpy as np
 
@@ -52,8 +50,13 @@ class Acting:
     def keys_of(self, lane: Lane) -> Array:
         """``[rows]`` act's keys of a lane's environments: by their index, whoever acts for them."""
         indices = np.arange(lane.first, lane.first + lane.rows, dtype=np.int32)
-        keys: Array = jax.jit(lambda i: env_keys(fragment_key(self.seed, "act"), i))(indices)
-        return keys
+        # Noise is drawn where the keys are. A host that feeds an accelerator step by step wants it here. In lockstep
+        # learn draws the same again, and must get the same bits.
+        device = jax.local_devices()[0] if self.lockstep else jax.local_devices(backend="cpu")[0]
+        with jax.default_device(device):
+            keys: Array = jax.jit(lambda i: env_keys(fragment_key(self.seed, "act"), i))(indices)
+        placed: Array = jax.device_put(keys, device)
+        return placed
 
     def start_carry(self, rows: int) -> Tree:
         """``[rows, ...]`` NumPy: what act remembers of environments that have just begun."""
@@ -88,8 +91,3 @@ def unroll_block(algorithm: Algorithm, rows: int, *, extras: bool) -> Block:
 def sends_extras(algorithm: Algorithm, *, lockstep: bool, compiled: bool) -> bool:
     """Whether unrolls carry act's extras: not where learn finds them by itself, from its own params."""
     return compiled or not lockstep or bool(jax.tree.leaves(algorithm.initial_carry()))
-
-
-def spread(tree: Tree, first: int, rows: int) -> Any:
-    """The rows of one lane in a batch's result, as NumPy views."""
-    return jax.tree.map(lambda x: np.asarray(x)[first : first + rows], tree)

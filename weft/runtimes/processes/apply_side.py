@@ -45,6 +45,7 @@ class ApplySide:
         self.version = 0
         self._turn = 0
         self._lags: dict[int, int] = {}
+        self._counted = post.account.learners[-1]  # those before it are the grad sides'
         count = len(readers)
 
         def mean_and_apply(train: TrainState, *messages: Tree) -> tuple[TrainState, Any]:
@@ -100,8 +101,7 @@ class ApplySide:
             lag = self.version - message.stamp.version
             if 0 <= lag <= self.max_lag:
                 return reader, message
-            counted = self.post.account.learners[0]
-            counted[OfLearner.STALE if lag > 0 else OfLearner.DIED] += message.stamp.count
+            self._counted[OfLearner.STALE if lag > 0 else OfLearner.DIED] += message.stamp.count
             reader.release(message)
         return None
 
@@ -118,7 +118,7 @@ class ApplySide:
         if learned:
             self._publish()
         for reader, message in held:
-            self.post.account.learners[0][OfLearner.TRAINED] += message.stamp.count
+            self._counted[OfLearner.TRAINED] += message.stamp.count
             lag = self.version - 1 - message.stamp.version
             self._lags[lag] = self._lags.get(lag, 0) + 1
             reader.release(message)

@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from weft.core.delivery import Delivery
 from weft.core.errors import PlanError
-from weft.plans import Group, Machine, Plan
 
-STAGES = {"env": "env", "actor": "act", "act": "act", "learn": "learn", "grad": "learn", "apply": "learn"}
+if TYPE_CHECKING:  # an env worker reads a blueprint, and need not load the plan language
+    from weft.plans import Group, Machine, Plan
+
+STAGES = {"env": "env", "actor": "env+act", "act": "act", "learn": "learn", "grad": "grad", "apply": "apply"}
 """The stage that a side's time is counted under."""
 
 
@@ -95,6 +98,11 @@ class Blueprint:
         return next(wire for wire in self.wires if wire.name == name)
 
     @property
+    def counting(self) -> int:
+        """How many count what becomes of samples: the learners, or the grad sides and, last, apply."""
+        return self.learners + self.central
+
+    @property
     def pieces(self) -> int:
         """Unrolls that one learner needs for a batch."""
         return len(self.lanes) // self.learners
@@ -152,6 +160,8 @@ class _Drafting:
         group = self.plan.group_of("env")
         workers = group.replicas or 1
         share = self.envs // workers
+        if "act" in group.fragments:
+            self._shared_evenly(workers)
         slices = 1 if "act" in group.fragments else self._slices(workers, share)
         rows, count = share // slices, workers * slices
         return tuple(Lane(i, i * rows, rows, i * self.learners // count) for i in range(count))
@@ -161,14 +171,25 @@ class _Drafting:
 
         In one worker with one environment there is nothing to cut.
         """
+        acts = self.plan.group_of("act").replicas or 1
         fits = [n for n in range(1, share + 1) if share % n == 0 and (workers * n) % self.learners == 0]
+        fits = [n for n in fits if workers * n >= acts]  # each act has a slice at least
         if not fits:
             raise PlanError(
                 f"plan '{self.plan}': {workers} env worker{'s' if workers > 1 else ''} with {share} environments each "
-                f"cannot share them among {self.learners} learners in whole slices. Use a number of env workers that "
-                f"{self.learners} divides, or more environments."
+                f"cannot share them among {acts} act and {self.learners} {self.learn} in whole slices. Use a number of "
+                f"env workers that {self.learners} divides, or more environments."
             )
         return min(fits, key=lambda n: (abs(n - self.manner.ring), n))
+
+    def _shared_evenly(self, workers: int) -> None:
+        """Environments beside act are one slice, which goes to one learner."""
+        if workers % self.learners:
+            raise PlanError(
+                f"plan '{self.plan}': {workers} replica{'s' if workers > 1 else ''} of env and act cannot be shared "
+                f"evenly among {self.learners} {self.learn}, each of which learns from whole replicas. Use a multiple "
+                f"of {self.learners} of them, or fewer {self.learn}."
+            )
 
     def _worker(self, group: Group, replica: int) -> None:
         index = len(self.workers)
@@ -248,6 +269,8 @@ class _Drafting:
     ) -> None:
         together = all(reader.worker == writer.worker for reader in readers)
         scheme = "inproc" if together else self.manner.channel
+        if together and stream == "unroll":  # how many were sent and released must outlive the worker, for the ledger
+            scheme = "shm"
         name = stream if lane < 0 and label is None else f"{stream}/{lane if label is None else label}"
         wire = Wire(name, stream, writer.index, tuple(r.index for r in readers), lane, scheme, capacity, delivery)
         self.wires.append(wire)

@@ -8,7 +8,7 @@ after. So what act makes need not be thrown away; what is too old on arrival all
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from weft.runtimes.processes.account import Account, OfLane, OfLearner
 from weft.streams.channel import Message, Reader
@@ -23,7 +23,7 @@ class Inlet:
 
     lane: int
     reader: Reader
-    held: list[Message] = field(default_factory=list)
+    expected: int = 0  # the number of the unroll that comes next
 
 
 class Collector:
@@ -35,11 +35,14 @@ class Collector:
         self.inlets, self.pieces, self.lockstep, self.max_lag = inlets, pieces, lockstep, max_lag
         self._lanes, self._words = account.lanes, account.learners[learner]
         self._batch: list[tuple[Inlet, Message]] = []
+        self._dropped: list[tuple[Inlet, Message, OfLearner | None]] = []  # each behind one of its lane in the batch
         self._turn = 0
         self._waited = 0.0  # since when a batch has waited for a lane that would be too old for the next
         self.lags: dict[int, int] = {}  # how many unrolls were trained on with which lag
-        for inlet in inlets:
-            self._lanes[inlet.lane][OfLane.RELEASED] = inlet.reader.released
+        for inlet in inlets:  # a learner that was killed may have released more than it counted
+            words = self._lanes[inlet.lane]
+            words[OfLane.RELEASED] = max(int(words[OfLane.RELEASED]), inlet.reader.released)
+            inlet.expected = int(words[OfLane.RELEASED])
 
     def collect(self, version: int) -> list[Message] | None:
         """The batch for an update of params of ``version``; None while it is not complete. Does not wait."""
@@ -55,13 +58,14 @@ class Collector:
         """The batch that ``collect`` gave was learned from: its slots go back. ``count`` False: another counts it."""
         if count:
             self._words[OfLearner.TRAINED] += sum(message.stamp.count for _, message in self._batch)
-        for inlet, message in self._batch:
-            self._release(inlet, message)
-        self._batch.clear()
+        held = [*((inlet, message, None) for inlet, message in self._batch), *self._dropped]
+        for inlet, message, fate in sorted(held, key=lambda each: each[1].place):  # a lane's slots go back in order
+            self._release(inlet, message, fate)
+        self._batch, self._dropped = [], []
 
     def _in_order(self) -> bool:
         for inlet in self.inlets[len(self._batch) :]:
-            message = inlet.reader.receive(0)
+            message = self._receive(inlet)
             if message is None:
                 return False
             self._batch.append((inlet, message))
@@ -89,7 +93,7 @@ class Collector:
     def _take(self, inlet: Inlet, version: int) -> bool:
         """The inlet's next unroll that is new enough, if there is one and there is room for it."""
         while len(self._batch) < self.pieces:
-            message = inlet.reader.receive(0)
+            message = self._receive(inlet)
             if message is None:
                 return False
             lag = version - message.stamp.version
@@ -97,8 +101,11 @@ class Collector:
                 self._batch.append((inlet, message))
                 return True
             # Below 0: made by params that died with their learner.
-            self._words[OfLearner.STALE if lag > 0 else OfLearner.DIED] += message.stamp.count
-            self._release(inlet, message)
+            fate = OfLearner.STALE if lag > 0 else OfLearner.DIED
+            if any(other is inlet for other, _ in self._batch):
+                self._dropped.append((inlet, message, fate))  # its slot goes back after those before it
+            else:
+                self._release(inlet, message, fate)
         return False
 
     def _must_wait(self, version: int) -> bool:
@@ -111,6 +118,20 @@ class Collector:
         self._waited = self._waited or now
         return now - self._waited < PATIENCE_SECONDS
 
-    def _release(self, inlet: Inlet, message: Message) -> None:
+    def _receive(self, inlet: Inlet) -> Message | None:
+        """The lane's next unroll. Over a socket, what a sender took with it when it was killed is counted as lost."""
+        message = inlet.reader.receive(0)
+        if message is None:
+            return None
+        lost = message.stamp.sequence - inlet.expected
+        if lost > 0:
+            self._words[OfLearner.LOST] += lost * message.stamp.count
+            self._lanes[inlet.lane][OfLane.RELEASED] += lost
+        inlet.expected = message.stamp.sequence + 1
+        return message
+
+    def _release(self, inlet: Inlet, message: Message, fate: OfLearner | None) -> None:
+        if fate is not None:
+            self._words[fate] += message.stamp.count
         inlet.reader.release(message)
-        self._lanes[inlet.lane][OfLane.RELEASED] = inlet.reader.released
+        self._lanes[inlet.lane][OfLane.RELEASED] += 1

@@ -15,8 +15,9 @@ from weft.core.recipe import to_recipe
 from weft.core.types import TrainState, Tree
 from weft.runtimes.config import Prepared
 from weft.runtimes.engine import Episode, Report, StateLost, is_key, make_stages
-from weft.runtimes.processes.account import OfLane, OfLearner, OfRun, OfWorker
-from weft.runtimes.processes.blueprint import STAGES, Blueprint
+from weft.runtimes.processes.account import OfLane, OfLearner, OfRun
+from weft.runtimes.processes.blueprint import Blueprint
+from weft.runtimes.processes.gauges import Gauges
 from weft.runtimes.processes.launcher import Heard, Launcher, how_it_ended
 from weft.runtimes.processes.schemas import channel_specs
 from weft.runtimes.processes.supervisor import (
@@ -37,6 +38,8 @@ from weft.telemetry.ledger import Ledger
 
 START_SECONDS = 120.0
 """What workers have to get ready: JAX loads, environments are made."""
+READINGS = 50
+"""How often the account is read, a millisecond apart, until its words are of one moment."""
 
 
 class ProcessState(NamedTuple):
@@ -61,12 +64,19 @@ class ProcessEngine:
         self._version = self._granted = 0
         self._learned: dict[int, dict[str, Any]] = {}
         self._episodes: list[Episode] = []
-        self._saved: list[np.ndarray[Any, Any]] | None = None
+        self._saved: list[list[np.ndarray[Any, Any]]] = []
         self._resume_leaves: list[np.ndarray[Any, Any]] | None = None
-        self._shares: dict[str, float] = {}
+        self._gauges = Gauges(
+            blueprint,
+            self._specs,
+            unroll=prepared.algorithm.unroll,
+            cores=prepared.machine.cores,
+            warm_up=prepared.warm_up,
+        )
         self._lags: dict[int, int] = {}
         self._base = Ledger()
         self._told_restarts = 0
+        self._first_unroll = 0
 
     @property
     def asynchronous(self) -> bool:
@@ -150,7 +160,8 @@ class ProcessEngine:
         coordinator = launcher.reserve_port() if self.blueprint.learners > 1 else None
         for worker in learning:
             self._start(worker, coordinator)
-        self._await_ready()
+        # Not for others that died at the same time: they may wait for what only learning sets free.
+        self._await_ready(set(learning))
 
     def _settle(self, trained: int) -> None:
         """Set the learners' account to ``trained`` steps; all else that was released has died with them."""
@@ -161,11 +172,18 @@ class ProcessEngine:
             known = int(account.lanes[lane.index][OfLane.RELEASED])
             count = max(known, channel.released) if channel is not None else known
             released += count * lane.rows * length
+        released -= self._gradients_on_their_way()
         words = account.learners
-        words[1:, OfLearner.TRAINED] = 0
-        words[0, OfLearner.TRAINED] = trained
-        words[1:, OfLearner.DIED] = 0
-        words[0, OfLearner.DIED] = released - trained - int(words[:, OfLearner.STALE].sum())
+        if not self.blueprint.central:  # else the rows before the last are of grad sides that are alive, and count on
+            words[:, [OfLearner.TRAINED, OfLearner.DIED]] = 0
+        words[-1, OfLearner.TRAINED], words[-1, OfLearner.DIED] = trained, 0
+        words[-1, OfLearner.DIED] = released - int(words[:, list(OfLearner)].sum())
+
+    def _gradients_on_their_way(self) -> int:
+        """Environment steps whose gradients apply has not released: each message is of one grad side's share."""
+        channels = self._running().channels
+        waiting = sum(channel.unreleased for name, channel in channels.items() if name.startswith("gradients/"))
+        return waiting * self.prepared.envs // self.blueprint.learners * self.prepared.algorithm.unroll
 
     def _begin(self, version: int) -> None:
         self.close()
@@ -176,16 +194,23 @@ class ProcessEngine:
             "source": _source_recipe(prepared),
             "seed": prepared.seed,
         }
-        self.supervisor = Supervisor(self.blueprint, restarts=self.supervisor.restarts)
+        self.supervisor.recovered(tuple(worker.index for worker in self.blueprint.workers))
         self._watch = Watch(self.blueprint, self.hang_seconds)
         self._launcher = Launcher(self.blueprint, self._specs, common, self.logs)
         self._version = self._granted = version
         self._launcher.account.run[OfRun.LIMIT] = version
-        self._shares = {}
+        self._number_unrolls(version if self.blueprint.lockstep else 0)
         coordinator = self._launcher.reserve_port() if self.blueprint.learners > 1 else None
         for worker in self.blueprint.workers:
             self._start(worker.index, coordinator)
-        self._await_ready()
+        self._await_ready({worker.index for worker in self.blueprint.workers})
+        self._gauges.begin(self._launcher.account, self._launcher.channels)
+
+    def _number_unrolls(self, first: int) -> None:
+        """Lanes begin with unroll ``first``. In lockstep its number says which params make it, and its noise."""
+        lanes, self._first_unroll = self._running().account.lanes, first
+        lanes[:, OfLane.COMMITTED] = lanes[:, OfLane.RELEASED] = first
+        lanes[:, OfLane.PRODUCED] = first * self.blueprint.lanes[0].rows * self.prepared.algorithm.unroll
 
     def _start(self, worker: int, coordinator: str | None) -> None:
         launcher = self._running()
@@ -194,13 +219,12 @@ class ProcessEngine:
         more = {"resumed": leaves is not None, "coordinator": coordinator}
         launcher.start(worker, more, leaves or [])
 
-    def _await_ready(self) -> None:
+    def _await_ready(self, workers: set[int]) -> None:
         deadline = time.monotonic() + START_SECONDS
-        everyone = {worker.index for worker in self.blueprint.workers}
-        while not everyone <= self.supervisor.ready:
+        while not workers <= self.supervisor.ready:
             self._pump(0.2)
             if time.monotonic() > deadline:
-                late = [w.name for w in self.blueprint.workers if w.index not in self.supervisor.ready]
+                late = [self.blueprint.workers[i].name for i in sorted(workers - self.supervisor.ready)]
                 raise WorkerFailed(
                     f"not ready after {START_SECONDS:.0f} s: {', '.join(late)}. Their logs are in {self.logs}."
                 )
@@ -213,12 +237,17 @@ class ProcessEngine:
 
     def _pump(self, timeout: float) -> None:
         """Hear workers for up to ``timeout`` seconds, and do what follows from it."""
+        instructions: list[Instruction] = []
         for worker, seconds in self._watch.stuck(self._running().account.sides, self.supervisor.ready):
-            for instruction in self.supervisor.handle(Hung(worker, seconds)):
-                self._do(instruction)
+            instructions += self.supervisor.handle(Hung(worker, seconds))
+        for worker, seconds in self._running().starting(self.supervisor.ready):
+            if seconds > START_SECONDS + 5.0:  # a later life; who waits for a first one gives up before
+                instructions += self.supervisor.handle(Hung(worker, seconds))
         for heard in self._running().hear(timeout):
-            for instruction in self._take(heard):
-                self._do(instruction)
+            instructions += self._take(heard)
+        # Recover last: it leaves by an exception, and who died at the same time must be replaced all the same.
+        for instruction in sorted(instructions, key=lambda i: isinstance(i, Recover)):
+            self._do(instruction)
 
     def _take(self, heard: Heard) -> list[Instruction]:
         said = heard.said
@@ -240,7 +269,7 @@ class ProcessEngine:
             case "episodes":
                 self._episodes += [tuple(episode) for episode in said.body["episodes"]]
             case "saved":
-                self._saved = said.arrays
+                self._saved.append(said.arrays)
         return []
 
     def _do(self, instruction: Instruction) -> None:
@@ -258,13 +287,14 @@ class ProcessEngine:
 
     def _fetch_state(self) -> list[np.ndarray[Any, Any]]:
         """The learner's state from its worker. Raises StateLost where that is gone."""
-        self._saved, holder = None, self.supervisor.learning[0]
+        holder = self.supervisor.learning[0]
+        self._saved.clear()
         self._running().say(holder, "save")
-        while self._saved is None:
+        while not self._saved:
             if holder not in self.supervisor.ready:
                 raise StateLost
             self._pump(0.2)
-        return self._saved
+        return self._saved.pop()
 
     # ---- reporting --------------------------------------------------------------------------------------------------
 
@@ -274,6 +304,8 @@ class ProcessEngine:
         episodes, self._episodes = self._episodes, []
         learned, rewards = all(row["learned"] for row in rows), all(row["rewards"] for row in rows)
         restarts, self._told_restarts = self.supervisor.restarts - self._told_restarts, self.supervisor.restarts
+        launcher = self._running()
+        self._gauges.look(launcher.account, launcher.channels, last - first + 1)
         return Report(
             last - first + 1,
             metrics,
@@ -281,55 +313,52 @@ class ProcessEngine:
             learned,
             rewards,
             False,
-            self._new_shares(),
+            self._gauges.shares(),
             self.samples(),
             restarts,
             self._figures(),
+            self._gauges.streams(),
         )
 
-    def _new_shares(self) -> dict[str, float]:
-        """Seconds of work by stage since the last report, a mean over the sides of each."""
-        words = self._running().account.sides
-        busy: dict[str, list[float]] = {}
-        for side in self.blueprint.sides:
-            busy.setdefault(STAGES[side.kind], []).append(float(words[side.index][OfWorker.BUSY_NS]) * 1e-9)
-        now = {stage: sum(seconds) / len(seconds) for stage, seconds in busy.items()}
-        new = {stage: max(0.0, seconds - self._shares.get(stage, 0.0)) for stage, seconds in now.items()}
-        self._shares = now
-        return new
-
     def samples(self) -> Ledger:
-        """The ledger of the whole run, read from the account: each count from where it happens."""
+        """The ledger of the whole run, read from the account: each count from where it happens.
+
+        Workers go on counting meanwhile, one word after another: what was read in between is read again.
+        """
+        for _ in range(READINGS):
+            ledger = self._read_samples()
+            if ledger.balanced:
+                break
+            time.sleep(0.001)
+        return ledger
+
+    def _read_samples(self) -> Ledger:
         account = self._running().account
         rows, length = self.blueprint.lanes[0].rows, self.prepared.algorithm.unroll
         lanes, learners = account.lanes, account.learners
         produced, lost = int(lanes[:, OfLane.PRODUCED].sum()), int(lanes[:, OfLane.LOST].sum())
         committed = int(lanes[:, OfLane.COMMITTED].sum()) * rows * length
         released = int(lanes[:, OfLane.RELEASED].sum()) * rows * length
+        before = self._first_unroll * len(lanes) * rows * length  # numbered, and made by workers that are gone
+        produced, committed, released = produced - before, committed - before, released - before
         ledger = Ledger(produced, int(learners[:, OfLearner.TRAINED].sum()))
         ledger.in_flight = (produced - lost - committed) + (committed - released)  # half built, and on their way
-        for name, channel in self._running().channels.items():
-            if name.startswith("gradients/"):  # of one grad side's share each
-                ledger.in_flight += channel.unreleased * self.blueprint.pieces * rows * length
-        ledger.drop("worker died", lost)
+        ledger.in_flight += self._gradients_on_their_way()
+        ledger.drop("worker died", lost + int(learners[:, OfLearner.LOST].sum()))
         ledger.drop("stale", int(learners[:, OfLearner.STALE].sum()))
         ledger.drop("learner died", int(learners[:, OfLearner.DIED].sum()))
         ledger.merge(self._base)
         return ledger
 
     def _figures(self) -> dict[str, float]:
-        """The lag of what was trained on since the last report, and how full the streams of unrolls are."""
+        """The lag of what was trained on since the last report; how busy the stages and full the queues are."""
         lags, self._lags = self._lags, {}
         count = sum(lags.values())
-        unrolls = [c for name, c in self._running().channels.items() if name.startswith("unroll/")]
-        figures = {}
+        figures = self._gauges.figures(self._running().account)
         if count and not self.blueprint.lockstep:
             figures["lag"] = sum(lag * n for lag, n in lags.items()) / count
             figures["lag_max"] = float(max(lags))
             figures |= {f"lag/{lag}": n / count for lag, n in sorted(lags.items())}
-        if unrolls:
-            capacity = sum(c.spec.capacity for c in unrolls)
-            figures["queue/unroll"] = sum(c.unreleased for c in unrolls) / capacity
         return figures
 
 

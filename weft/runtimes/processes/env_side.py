@@ -14,6 +14,7 @@ from weft.core.buffers import timestep_buffers
 from weft.core.trees import unflatten
 from weft.core.types import Timestep
 from weft.envs.protocol import HostEnv, HostFactory
+from weft.runtimes.processes.account import OfLane
 from weft.runtimes.processes.side import Post
 from weft.streams.channel import Reader, Stamp, Writer
 
@@ -29,6 +30,8 @@ class Slice:
     actions: Reader
     env: HostEnv | None = None
     sequence: int = 0
+    sent: Stamp = field(default_factory=Stamp)  # of the last timestep
+    act_life: int = 0  # to which it was sent
     slots: dict[int, tuple[Any, Timestep]] = field(default_factory=dict)
 
 
@@ -72,6 +75,8 @@ class EnvSide:
                 stepped = True
             if not stepped:
                 self.post.wait()
+                for part in self.slices:
+                    self._send_again(part)
 
     def snapshots(self) -> dict[str, Any]:
         """What every slice needs to be brought back, by lane. Only while all of them wait for actions."""
@@ -97,6 +102,16 @@ class EnvSide:
 
     def _send(self, part: Slice, by: int = -1) -> None:
         """``by``: which life of act has sent the action that this follows from; -1 after a reset."""
-        stamp = Stamp(part.lane, self.post.incarnation, part.sequence, 0, part.rows, by)
-        part.timesteps.commit(stamp)
+        part.sent = Stamp(part.lane, self.post.incarnation, part.sequence, 0, part.rows, by)
+        part.act_life = self._act_life(part)
+        part.timesteps.commit(part.sent)
         part.sequence += 1
+
+    def _send_again(self, part: Slice) -> None:
+        """Where act died: it may have taken the last timestep with it. The slot still holds what was written there."""
+        if part.act_life != self._act_life(part) and part.timesteps.reserve(0) is not None:
+            part.act_life = self._act_life(part)
+            part.timesteps.commit(part.sent)
+
+    def _act_life(self, part: Slice) -> int:
+        return int(self.post.account.lanes[part.lane][OfLane.ACT_LIFE])

@@ -13,6 +13,7 @@ from weft.core.types import Array, Tree, Unroll
 from weft.graph.algorithm import Algorithm
 from weft.graph.graph import Graph
 from weft.runtimes.blocks import Block, as_unroll, join, seen
+from weft.runtimes.processes.account import OfRun
 from weft.runtimes.processes.collector import Collector
 from weft.runtimes.processes.side import Post
 from weft.runtimes.processes.weights import Weights
@@ -85,9 +86,11 @@ class GradSide:
             while batch is None:
                 self.weights.refresh()
                 if self.weights.version >= 0:
-                    batch = self.collector.collect(self.weights.version)
+                    # By what is published, and not by what this side has seen: act may have seen more by now.
+                    batch = self.collector.collect(int(self.post.account.run[OfRun.VERSION]))
                 if batch is None:
                     self.post.wait()
+            self.weights.refresh()
             while lockstep and self.weights.version < batch[0].stamp.version:
                 if not self.weights.refresh():
                     self.post.wait()

@@ -29,6 +29,10 @@ STOP_SECONDS = 3.0
 """What workers have to leave by themselves at the run's end."""
 
 
+MASKED = {signal.SIGINT, signal.SIGTERM}
+"""Signals that only the launcher answers; it says to its workers what is to be done."""
+
+
 class Heard(NamedTuple):
     """A worker said something; ``said`` is None when it is gone, and ``code`` its exit code."""
 
@@ -54,7 +58,8 @@ class Launcher:
         self, blueprint: Blueprint, specs: Mapping[str, ChannelSpec], common: dict[str, Any], logs: Path
     ) -> None:
         self.blueprint, self.logs = blueprint, logs
-        self.account = Account(len(blueprint.lanes), len(blueprint.sides), blueprint.learners)
+        sizes = [len(blueprint.lanes), len(blueprint.sides), blueprint.counting]
+        self.account = Account(*sizes)
         self.bells = {side.index: Bell() for side in blueprint.sides}
         self.channels: dict[str, Created] = {}
         self._specs = dict(specs)
@@ -62,7 +67,6 @@ class Launcher:
             if spec.scheme != "inproc":
                 self.channels[name] = create(spec)
                 self._specs[name] = self.channels[name].spec
-        sizes = [len(blueprint.lanes), len(blueprint.sides), blueprint.learners]
         self._common = {
             **common,
             "blueprint": to_recipe(blueprint),
@@ -86,30 +90,33 @@ class Launcher:
         self._lives[worker] = life
         link, theirs = Link.pair()
         self.logs.mkdir(parents=True, exist_ok=True)
-        with (self.logs / f"{spec.name}.log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "weft.runtimes.processes.worker", str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=[theirs.fileno(), *fds],
-                env=self._environment(worker),
-            )
+        # Until it ignores them by itself, a worker must not be hit by signals that are meant for the whole group.
+        masked = signal.pthread_sigmask(signal.SIG_BLOCK, MASKED)
+        try:
+            with (self.logs / f"{spec.name}.log").open("ab") as log:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "weft.runtimes.processes.worker", str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=[theirs.fileno(), *fds],
+                    env=self._environment(worker),
+                )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, masked)
         theirs.close()
         self.children[worker] = Child(process, link, life, time.monotonic())
         self._selector.register(link, selectors.EVENT_READ, worker)
-        link.say(
-            "task",
-            {
-                **self._common,
-                **more,
-                "worker": worker,
-                "life": life,
-                "bells": {str(s): self.bells[s].fds for s in sides},
-                "channels": {w.name: self._specs[w.name].to_json() for w in wires},
-            },
-            arrays,
-        )
+        task = {
+            **self._common,
+            **more,
+            "worker": worker,
+            "life": life,
+            "bells": {str(s): self.bells[s].fds for s in sides},
+            "channels": {w.name: self._specs[w.name].to_json() for w in wires},
+        }
+        with suppress(LinkClosed):  # killed already: ``hear`` will tell
+            link.say("task", task, arrays)
 
     def hear(self, timeout: float) -> list[Heard]:
         """What workers have said, or that they are gone; waits up to ``timeout`` seconds for the first."""
@@ -129,6 +136,11 @@ class Launcher:
         if child is not None:
             with suppress(LinkClosed):
                 child.link.say(kind)
+
+    def starting(self, ready: set[int]) -> list[tuple[int, float]]:
+        """The workers that are not ``ready``, and for how many seconds they have been alive."""
+        now = time.monotonic()
+        return [(index, now - child.began) for index, child in self.children.items() if index not in ready]
 
     def ring(self) -> None:
         """Wake every side."""

@@ -6,6 +6,7 @@ For what is said seldom: the worker's task, readiness, reports, saved state, err
 from __future__ import annotations
 
 import json
+import math
 import select
 import socket
 import struct
@@ -72,17 +73,22 @@ class Link:
             if not poll.poll(max(0, int(timeout * 1000))):
                 return None
         head = self._exactly(_HEAD.size)
-        length, _ = _HEAD.unpack(head)
+        length, total = _HEAD.unpack(head)
         if length > MAX_JSON:
             raise LinkClosed(f"a message of {length} bytes is not one of ours")
-        said = json.loads(bytes(self._exactly(length)))
-        arrays = []
-        for dtype, shape in said["arrays"]:
-            array = np.empty(shape, np.dtype(dtype))
+        try:
+            said = json.loads(bytes(self._exactly(length)))
+            kind, body = said["kind"], said["body"]
+            layout = [(np.dtype(dtype), tuple(map(int, shape))) for dtype, shape in said["arrays"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise LinkClosed(f"a message that is not one of ours: {error!r}") from None
+        if sum(dtype.itemsize * math.prod(shape) for dtype, shape in layout) != total:
+            raise LinkClosed("a message whose arrays are not of the size it says is not one of ours")
+        arrays = [np.empty(shape, dtype) for dtype, shape in layout]
+        for array in arrays:
             if array.nbytes:
                 self._into(array.reshape(-1).view(np.uint8).data)
-            arrays.append(array)
-        return Said(said["kind"], said["body"], arrays)
+        return Said(kind, body, arrays)
 
     def close(self) -> None:
         """Close; may be called twice."""

@@ -27,15 +27,17 @@ class Outlet:
         self._slots: dict[int, tuple[Any, UnrollBuffer]] = {}
         self._words = account.lanes[lane.index]
         self.steps = schema.bootstrap.shape[0] * lane.rows
-        self._words[OfLane.COMMITTED] = writer.committed
-        self._words[OfLane.BEGUN] = 0
-        half_built = self._words[OfLane.PRODUCED] - self._words[OfLane.LOST] - writer.committed * self.steps
+        # In shared memory the channel itself knows how many were ever sent; a socket knows only its own.
+        self._earlier = max(int(self._words[OfLane.COMMITTED]) - writer.committed, 0)
+        self._words[OfLane.COMMITTED] = self.sequence
+        self._words[OfLane.BEGUN], self._words[OfLane.ACT_LIFE] = 0, life
+        half_built = self._words[OfLane.PRODUCED] - self._words[OfLane.LOST] - self.sequence * self.steps
         self._words[OfLane.LOST] += half_built
 
     @property
     def sequence(self) -> int:
         """The number of the unroll that is being built, from 0; earlier incarnations' count."""
-        return self._writer.committed
+        return self._earlier + self._writer.committed
 
     @property
     def produced(self) -> int:
@@ -70,4 +72,4 @@ class Outlet:
         stamp = Stamp(self.lane.index, self.life, self.sequence, version, self.steps)
         self._words[OfLane.BEGUN] = 0
         self._writer.commit(stamp)
-        self._words[OfLane.COMMITTED] = self._writer.committed
+        self._words[OfLane.COMMITTED] = self.sequence

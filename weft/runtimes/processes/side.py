@@ -35,7 +35,7 @@ class Post:
     def __post_init__(self) -> None:
         self.words = self.account.sides[self.index]
         self.words[OfWorker.WAITING] = 0
-        self._since = time.perf_counter_ns()
+        self._since = 0  # when what is being done was begun; 0 before the first look around: making things is no work
 
     @property
     def limit(self) -> int:
@@ -43,7 +43,8 @@ class Post:
         return int(self.account.run[OfRun.LIMIT])
 
     def tick(self) -> None:
-        """Say that the side has got on. Raises Stopped where the run is to end."""
+        """Say that the side has got on; time until now was work. Raises Stopped where the run is to end."""
+        self._count_work(time.perf_counter_ns())
         self.words[OfWorker.TICK] += 1
         if self.account.run[OfRun.STOP]:
             raise Stopped
@@ -52,7 +53,7 @@ class Post:
         """Wait for the bell, but not for long; time until now was work. Raises Stopped where the run is to end."""
         began = time.perf_counter_ns()
         words = self.words
-        words[OfWorker.BUSY_NS] += began - self._since
+        self._count_work(began)
         words[OfWorker.WAITING] = 1
         try:
             self.bell.wait(LOOK_SECONDS)
@@ -62,6 +63,12 @@ class Post:
             words[OfWorker.WAIT_NS] += now - began
             self._since = now
         self.tick()
+
+    def _count_work(self, now: int) -> None:
+        """Who never waits must be seen to be busy all the same, so that each tick counts."""
+        if self._since:
+            self.words[OfWorker.BUSY_NS] += now - self._since
+        self._since = now
 
 
 def rows_of(tree_arrays: list[np.ndarray[Any, Any]]) -> int:

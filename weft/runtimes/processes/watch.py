@@ -14,12 +14,12 @@ COMPILING = 5.0
 
 
 class Watch:
-    """Looks at the sides' words of the account; tells of each worker once until it gets on again."""
+    """Looks at the sides' words of the account; tells of each side's worker once until that side gets on again."""
 
     def __init__(self, blueprint: Blueprint, hang_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.blueprint, self.hang_seconds, self.clock = blueprint, hang_seconds, clock
         self._seen: dict[int, tuple[int, float]] = {}
-        self._told: set[int] = set()
+        self._told: set[int] = set()  # sides
 
     def stuck(self, words: Any, ready: set[int]) -> list[tuple[int, float]]:
         """Workers that are ``ready`` and stuck, and for how many seconds."""
@@ -30,10 +30,10 @@ class Watch:
             before = self._seen.get(side.index)
             if before is None or before[0] != tick or waiting or side.worker not in ready:
                 self._seen[side.index] = (tick, now)
-                self._told.discard(side.worker)
+                self._told.discard(side.index)
                 continue
             patience = self.hang_seconds * (1.0 if side.kind == "env" else COMPILING)
-            if now - before[1] > patience and side.worker not in self._told:
-                found[side.worker] = now - before[1]
-        self._told |= set(found)
+            if now - before[1] > patience and side.index not in self._told:
+                self._told.add(side.index)
+                found[side.worker] = max(now - before[1], found.get(side.worker, 0.0))
         return sorted(found.items())

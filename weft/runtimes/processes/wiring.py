@@ -81,9 +81,13 @@ class Task:
         return end
 
     def reader(self, name: str, side: Side) -> Reader:
-        """The receiving end of a wire, for a side."""
+        """The receiving end of a wire, for a side.
+
+        Who sends a timestep or an action waits for the answer and not for the slot: it is not rung for that.
+        """
         wire = self.blueprint.wire(name)
-        end = open_reader(self.specs[name], self.bells[side.index], self.bells[wire.writer])
+        writer = None if wire.stream in ("timestep", "action") else self.bells[wire.writer]
+        end = open_reader(self.specs[name], self.bells[side.index], writer)
         self.opened.append(end)
         return end
 

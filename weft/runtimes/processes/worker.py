@@ -23,6 +23,7 @@ def main(arguments: list[str]) -> int:
     _die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher has it too, and says what is to be done
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # the launcher blocked them till now
     link = Link(socket.socket(fileno=int(arguments[0])))
     try:
         task = link.hear()
@@ -87,6 +88,8 @@ def _listen(link: Link, made: Any) -> None:
                 link.say("saved", body, arrays)
     except LinkClosed:
         os._exit(1)
+    except BaseException as error:  # a launcher that waits for an answer must not wait for ever
+        _say_error(link, error)
 
 
 def _say_error(link: Link, error: BaseException) -> None:

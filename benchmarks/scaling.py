@@ -1,0 +1,142 @@
+"""Trained steps per second by the number of env workers: ``python -m benchmarks.scaling [--workers 1 2 4 …]``.
+
+For a machine with many cores and a GPU. Each plan runs as a user would run it; beside it what as many processes reach
+by stepping alone, measured in the same call. ``busy`` is the share of its time that a stage's sides worked, ``GPU``
+the card's own utilisation (nvidia-smi), sampled while the run was steady. One run of each: no spread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks import costly, machine
+from benchmarks.weft_command import NotRun, records, run, steady_rate
+
+PLANS = {
+    "srl": "env*{n} | act | learn",
+    "srl2": "env*{n} | act*2 | learn",
+    "seed": "env*{n} | act+learn",
+    "actors": "(env+act)*{n} | learn",
+}
+
+
+def stepping(name: str, envs: int, workers: int, seconds: float) -> float:
+    """Env steps per second of ``workers`` processes that do nothing else."""
+    spawn = multiprocessing.get_context("spawn")
+    with spawn.Pool(workers) as pool:
+        pool.starmap(_step_for, [(name, envs, 0.1)] * workers)  # started, and warm
+        return float(sum(pool.starmap(_step_for, [(name, envs, seconds)] * workers)))
+
+
+def _step_for(name: str, envs: int, seconds: float) -> float:
+    made = [costly.make(name) for _ in range(envs)]
+    for env in made:
+        env.reset(seed=0)
+    began, steps = time.perf_counter(), 0
+    while time.perf_counter() - began < seconds:
+        for env in made:
+            if env.step(0)[2]:
+                env.reset()
+        steps += envs
+    return steps / (time.perf_counter() - began)
+
+
+class Utilisation:
+    """Samples the GPU's own figure twice a second; ``mean`` of those of the last ``seconds``. NaN without a GPU."""
+
+    def __init__(self) -> None:
+        self.samples: list[tuple[float, float]] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread.start()
+
+    def _sample(self) -> None:
+        query = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+        while not self._stop.wait(0.5):
+            try:
+                said = subprocess.run(query, capture_output=True, text=True, check=True).stdout
+                self.samples.append((time.monotonic(), float(said.split()[0])))
+            except (OSError, subprocess.CalledProcessError, ValueError, IndexError):
+                return
+
+    def mean(self, seconds: float) -> float:
+        """Stop, and tell."""
+        self._stop.set()
+        self._thread.join()
+        late = [value for at, value in self.samples if at > time.monotonic() - seconds - 2.0]
+        return sum(late) / len(late) if late else float("nan")
+
+
+def measure(name: str, plan: str, workers: int, flags: argparse.Namespace) -> dict[str, Any]:
+    """One run of a plan."""
+    envs = workers * flags.envs
+    folder = Path(tempfile.mkdtemp())
+    rate = flags.rates[name]
+    asked = ["--plan", plan, "--envs", str(envs), "--vector", "each", "--ring", str(flags.ring), "--algo.unroll", "32"]
+    asked += ["--algo.epochs", "1", "--algo.minibatches", "1", "--max-lag", str(flags.max_lag)]
+    asked += ["--steps", str(max(12 * envs * 32, round(rate * workers * (flags.seconds + 2.0))))]
+    watch = Utilisation()
+    try:
+        summary = run(f"benchmarks.costly:{name}", asked, folder, 300.0)
+        told = records(folder)
+    except NotRun as error:
+        return {"plan": plan, "failed": str(error)[:300]}
+    finally:
+        gpu = watch.mean(flags.seconds)
+        shutil.rmtree(folder, ignore_errors=True)
+    busy = {key.removeprefix("busy/"): round(value, 2) for key, value in told[-1].items() if key.startswith("busy/")}
+    samples = summary["samples"]
+    missing = samples["produced"] - samples["trained"] - samples["in_flight"] - sum(samples["dropped"].values())
+    return {
+        "plan": plan,
+        "rate": steady_rate(told),
+        "busy": busy,
+        "gpu": gpu,
+        "dropped": samples["dropped"],
+        "missing": missing,
+        "start": summary["compile_seconds"],
+    }
+
+
+def main(arguments: list[str]) -> int:
+    """Measure and print, a line at a time."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description=__doc__.splitlines()[0])
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8, 14])
+    parser.add_argument("--environments", nargs="+", default=["filming"], choices=["filming", "burning"])
+    parser.add_argument("--plans", nargs="+", default=list(PLANS), choices=list(PLANS))
+    parser.add_argument("--envs", type=int, default=16, help="of each worker")
+    parser.add_argument("--ring", type=int, default=2)
+    parser.add_argument("--max-lag", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--json", type=Path)
+    flags = parser.parse_args(arguments)
+    print(machine.describe(), flush=True)
+    outcomes = []
+    for name in flags.environments:
+        flags.rates = {name: stepping(name, flags.envs, 1, 1.0)}
+        for workers in flags.workers:
+            limit = stepping(name, flags.envs, workers, 2.0)
+            print(f"{name}: {workers} × {flags.envs}: stepping alone {limit:,.0f}", flush=True)
+            for plan in flags.plans:
+                found = measure(name, PLANS[plan].format(n=workers), workers, flags)
+                share = found["rate"] / limit if found.get("rate") else float("nan")
+                outcomes.append({"environment": name, "workers": workers, "limit": limit, **found, "share": share})
+                rate = found.get("rate") or float("nan")
+                print(f"  {found['plan']:<28} {rate:>9,.0f}  {share:.2f} of it  {found}", flush=True)
+    if flags.json:
+        flags.json.write_text(json.dumps(outcomes, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,128 @@
+"""The cells of the matrix: every algorithm by every named plan by every kind of environment and channel.
+
+In lockstep a cell must learn, from the same seed, what one process learns with the same number of learners. To add a
+row, add to ALGORITHMS or ENVIRONMENTS; a plan is added by naming it in ``weft.plans``, and here with its counts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from toys import SMALL, farthest
+
+import weft
+from weft.plans import Machine, catalogue
+from weft.runtimes.config import Prepared, RunConfig, Settings, prepare
+from weft.runtimes.local import make_engine
+
+# One minibatch of everything and no normalisation across it: then replicas change nothing but the order of sums.
+LITTLE = {"unroll": 4, "hidden": (8,)}
+ALGORITHMS: dict[str, Any] = {
+    "ppo": weft.PPO(**SMALL),
+    "ppo recurrent": weft.PPO(**SMALL, recurrent="gru"),
+    "impala": weft.IMPALA(**LITTLE),
+    "a2c": weft.A2C(**LITTLE),
+}
+ENVIRONMENTS: dict[str, Any] = {
+    "jax": {"environment": "weft:CartPole-v1"},
+    "gymnasium": {"environment": "CartPole-v1", "vector": "each"},
+}
+CHANNELS = ("shm", "tcp")
+PLANS = {name: runs_now for name, _, _, runs_now in catalogue()}
+COUNTED = {
+    "inline": "env+act+learn",
+    "replicated": "(env+act+learn)*2",
+    "actors": "(env+act)*2 | learn",
+    "seed": "env*2 | act+learn",
+    "srl": "env*2 | act*2 | learn*2",
+    "environments": "env*2 | (act+learn)*2",
+    "central": "(env+act+grad)*2 | apply",
+}
+"""The named plans that run, with counts that do not depend on the machine."""
+ENVS, LEARN_STEPS, SEED = 8, 20, 3
+TOLERANCE = 1e-5
+"""Other groups act and learn in batches of other shapes, whose sums XLA takes in another order; that moves a float32
+by a few units in its last place. Each Adam step moves a weight by up to 0.01, and a thousandth of that is let pass."""
+
+
+class Learned(NamedTuple):
+    """Params after LEARN_STEPS, and what the engine knew of its samples (None in one process)."""
+
+    params: Any
+    samples: Any
+
+
+def prepare_cell(algorithm: str, plan: str, environment: str) -> Prepared:
+    """Resolve a cell: raises PlanError where it cannot run. ``plan`` is a name or an expression."""
+    expression = COUNTED.get(plan, plan)
+    steps = ENVS * ALGORITHMS[algorithm].unroll * LEARN_STEPS
+    config = RunConfig(
+        ALGORITHMS[algorithm],
+        plan=expression,
+        envs=ENVS,
+        steps=steps,
+        seed=SEED,
+        lockstep=True,
+        **ENVIRONMENTS[environment],
+    )
+    return prepare(config)
+
+
+def learners(prepared: Prepared) -> int:
+    """How many learners share a batch."""
+    plan = prepared.plan
+    return plan.group_of("grad" if "grad" in plan.fragments else "learn").replicas or 1
+
+
+@contextmanager
+def one_device() -> Iterator[None]:
+    """As on a machine whose JAX has one device: replicas become processes."""
+    here = Machine.__dict__["here"]
+    found = dataclasses.replace(Machine.here(), cpu_devices=1)
+    Machine.here = classmethod(lambda cls: found)  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        Machine.here = here  # type: ignore[method-assign]
+
+
+def learned(algorithm: str, plan: str, environment: str, **settings: Any) -> Learned:
+    """Train a cell for LEARN_STEPS, in worker processes if it has more than one group or replica."""
+    with one_device():
+        prepared = prepare_cell(algorithm, plan, environment)
+    return _train(prepared, **settings)
+
+
+@cache
+def reference(algorithm: str, environment: str, replicas: int) -> Any:
+    """The params that one process learns, on one device or on several."""
+    plan = "inline" if replicas == 1 else f"(env+act+learn)*{replicas}"
+    prepared = prepare_cell(algorithm, plan, environment)
+    assert not prepared.in_workers
+    return _train(prepared).params
+
+
+def distance(algorithm: str, plan: str, environment: str, channel: str = "shm") -> float:
+    """How far a cell's params are from the reference's."""
+    params = learned(algorithm, plan, environment, channel=channel).params
+    return farthest(params, reference(algorithm, environment, learners(prepare_cell(algorithm, plan, environment))))
+
+
+def _train(prepared: Prepared, **settings: Any) -> Learned:
+    with tempfile.TemporaryDirectory() as logs:
+        engine = make_engine(prepared, Settings(**settings), Path(logs))
+        try:
+            engine.start()
+            report = engine.advance(LEARN_STEPS)()
+            assert report.finite
+            assert report.learn_steps == LEARN_STEPS
+            return Learned(jax.device_get(engine.train_state().params), report.samples)
+        finally:
+            engine.close()

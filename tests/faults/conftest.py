@@ -1,0 +1,24 @@
+"""``training("ppo", "CartPole-v1", ...)``: a command that trains, and is gone when the test ends."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from running import Training
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Iterator[Callable[..., Training]]:
+    shutil.copy(Path(__file__).with_name("faulty_envs.py"), tmp_path / "faulty_envs.py")
+    made: list[Training] = []
+
+    def start(*arguments: str, run: str = "r") -> Training:
+        made.append(Training(tmp_path, *arguments, run=run, cwd=tmp_path))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.close()

@@ -1,0 +1,95 @@
+"""Environments that go wrong, as a user's module: copied to where the run is started."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+
+
+class Walk(gym.Env):
+    """Twenty steps an episode; goes wrong only in the ways that its children do."""
+
+    def __init__(self) -> None:
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+        self.action_space = gym.spaces.Discrete(2)
+        self.time = self.total = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return self._look(), {}
+
+    def step(self, action):
+        self.time += 1
+        self.total += 1
+        return self._look(), float(action), self.time >= 20, False, {}
+
+    def _look(self):
+        return np.array([self.time / 20.0, self.np_random.random()], np.float32)
+
+
+class HangsOnce(Walk):
+    """The first to reach step 200 sleeps for an hour; then never again, whoever is started."""
+
+    def step(self, action):
+        if self.total == 200 and _first("hung"):
+            time.sleep(3600)
+        return super().step(action)
+
+
+class Raises(Walk):
+    """Divides by zero at step 150 of one environment."""
+
+    def step(self, action):
+        if self.total == 150:
+            self.total // 0
+        return super().step(action)
+
+
+class CannotBeMade(Walk):
+    """Looks well in the launcher, and cannot be made in a worker."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if os.environ.get("WEFT_TEST_LAUNCHER") != str(os.getpid()):
+            raise RuntimeError("no licence for this simulator")
+
+
+class DiesWhenMade(Walk):
+    """Takes its worker with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if os.environ.get("WEFT_TEST_LAUNCHER") != str(os.getpid()):
+            os._exit(7)
+
+
+def _first(what: str) -> bool:
+    """Whether nobody has said ``what`` before, in any process."""
+    try:
+        Path(what).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def hangs_once():
+    return HangsOnce()
+
+
+def raises():
+    return Raises()
+
+
+def cannot_be_made():
+    os.environ.setdefault("WEFT_TEST_LAUNCHER", str(os.getpid()))
+    return CannotBeMade()
+
+
+def dies_when_made():
+    os.environ.setdefault("WEFT_TEST_LAUNCHER", str(os.getpid()))
+    return DiesWhenMade()

@@ -1,0 +1,52 @@
+"""Environments that hang, raise, or cannot be made, in workers."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from running import missing
+
+PLAN = ["--plan", "env*2 | act | learn", "--envs", "8", "--seed", "1", "--algo.hidden", "16", "--vector", "each"]
+
+
+def test_a_worker_whose_environment_hangs_is_replaced(training):
+    run = training("ppo", "faulty_envs:hangs_once", *PLAN, "--steps", "100000000", "--hang-seconds", "2")
+    run.wait(lambda: "has not got on for" in run.err, 60, "the one that hangs being found")
+    run.wait(lambda: "it is replaced" in run.err, 20, "its being replaced")
+    run.wait_for_learning(3)
+    assert run.end(signal.SIGINT) == 130
+    assert run.left() == []
+    assert run.summary["restarts"] == 1
+    assert missing(run.summary["samples"]) == 0
+
+
+def test_an_environment_that_raises_in_a_worker_is_named_with_the_users_traceback(training):
+    run = training("ppo", "faulty_envs:raises", *PLAN, "--steps", "100000000")
+    assert run.end(seconds=90) == 1
+    assert run.left() == []
+    err = run.err
+    assert "worker env-" in err
+    assert "environment " in err
+    assert "step 150" in err
+    assert "self.total // 0" in err
+    assert "ZeroDivisionError" in err
+    assert "this should not have happened" not in err
+
+
+def test_an_environment_that_cannot_be_made_in_a_worker_stops_everything_with_the_reason(training):
+    began = time.monotonic()
+    run = training("ppo", "faulty_envs:cannot_be_made", *PLAN, "--steps", "100000")
+    assert run.end(seconds=60) == 1
+    assert time.monotonic() - began < 45
+    assert run.left() == []
+    assert "worker env-" in run.err
+    assert "no licence for this simulator" in run.err
+
+
+def test_a_worker_that_dies_as_it_starts_stops_everything_with_how_it_ended(training):
+    run = training("ppo", "faulty_envs:dies_when_made", *PLAN, "--steps", "100000")
+    assert run.end(seconds=60) == 1
+    assert run.left() == []
+    assert "left with exit code 7 before it was ready" in run.err
+    assert "logs" in run.err.lower()

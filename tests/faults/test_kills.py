@@ -1,0 +1,88 @@
+"""Workers killed with -9 while they train: replaced, and every sample accounted for."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from running import missing
+
+SMALL = ["--envs", "8", "--seed", "1", "--steps", "100000000", "--checkpoint-seconds", "0.5", "--algo.hidden", "16"]
+SECONDS_TO_REPLACE = 20.0  # on an idle machine about one; tests run beside others
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "plan", "kills"),
+    [
+        ("ppo", "env*2 | act | learn", ["env-0", "act-0", "env-1", "learn-0", "act-0"]),
+        ("ppo", "(env+act)*2 | learn", ["env+act-1", "learn-0", "env+act-0"]),
+        ("ppo", "env*2 | act+learn", ["act+learn-0", "env-0"]),
+        ("a2c", "(env+act+grad)*2 | apply", ["env+act+grad-0", "apply-0", "env+act+grad-1"]),
+    ],
+)
+def test_whoever_is_killed_is_replaced_and_no_sample_is_lost_from_sight(training, algorithm, plan, kills):
+    run = training(algorithm, "CartPole-v1", "--plan", plan, *SMALL)
+    run.wait_for_learning(2)
+    run.wait_for_checkpoint()
+    for name in kills:
+        pid = run.kill(name)
+        run.wait_for_another(name, pid, SECONDS_TO_REPLACE)
+        run.wait_for_learning(2)
+    assert run.end(signal.SIGINT) == 130
+    assert run.left() == []
+    summary = run.summary
+    assert summary["exit"] == "interrupted"
+    assert summary["restarts"] == len(kills)
+    assert missing(summary["samples"]) == 0
+    assert summary["samples"]["trained"] == summary["env_steps"]
+    for name in set(kills):
+        assert f"worker {name} was killed by SIGKILL" in run.err
+
+
+def test_several_killed_at_once_are_all_replaced(training):
+    run = training("ppo", "CartPole-v1", "--plan", "env*2 | act | learn", *SMALL)
+    run.wait_for_learning(2)
+    run.wait_for_checkpoint()
+    before = run.workers()
+    for name in before:
+        run.kill(name)
+    for name, pid in before.items():
+        run.wait_for_another(name, pid, SECONDS_TO_REPLACE)
+    run.wait_for_learning(3)
+    assert run.end(signal.SIGTERM) == 143
+    assert run.left() == []
+    assert run.summary["restarts"] >= len(before)
+    assert missing(run.summary["samples"]) == 0
+
+
+def test_one_of_two_learners_killed_brings_both_back(training):
+    run = training("a2c", "CartPole-v1", "--plan", "env*2 | act | learn*2", *SMALL)
+    run.wait_for_learning(2)
+    run.wait_for_checkpoint()
+    before = run.workers()
+    run.kill("learn-1")
+    for name in ("learn-0", "learn-1"):
+        run.wait_for_another(name, before[name], SECONDS_TO_REPLACE)
+    run.wait_for_learning(2)
+    assert run.end(signal.SIGINT) == 130
+    assert run.left() == []
+    assert missing(run.summary["samples"]) == 0
+
+
+def test_in_lockstep_a_death_goes_back_to_the_last_checkpoint(training):
+    run = training("ppo", "CartPole-v1", "--plan", "env*2 | act | learn", "--lockstep", *SMALL)
+    run.wait_for_learning(2)
+    run.wait_for_checkpoint()
+    before = run.workers()
+    run.kill("env-1")
+    for name, pid in before.items():
+        run.wait_for_another(name, pid, SECONDS_TO_REPLACE)
+    run.wait_for_learning(3)
+    assert run.end(signal.SIGINT) == 130
+    assert "worker env-1 was killed by SIGKILL: lockstep goes back to the last checkpoint" in run.err
+    summary = run.summary
+    assert missing(summary["samples"]) == 0
+    assert summary["samples"]["dropped"] == {}, "in lockstep nothing is ever too old"
+    # Act and learn agree on the params and the noise of every unroll, before and after: the first minibatch of the
+    # first epoch would show it otherwise, and with it the mean over all.
+    assert summary["samples"]["trained"] == summary["env_steps"]

@@ -1,0 +1,59 @@
+"""How runs with workers end: by signals, saved and resumable; by the launcher's death, without a trace."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+from running import missing
+
+ARGUMENTS = ["ppo", "CartPole-v1", "--plan", "env*2 | act | learn", "--envs", "8", "--seed", "1", "--algo.hidden", "16"]
+
+
+@pytest.mark.parametrize(("signal_", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_run_that_is_saved_and_goes_on(training, signal_, code):
+    run = training(*ARGUMENTS, "--steps", "100000000")
+    run.wait_for_learning(2)
+    began = time.monotonic()
+    assert run.end(signal_) == code
+    assert time.monotonic() - began < 20
+    assert run.left() == []
+    first = run.summary
+    assert (first["exit"], first["signal"]) == ("interrupted", signal_.name)
+    assert first["env_steps"] > 0
+    more = first["env_steps"] + 4096
+    again = training(*ARGUMENTS, "--steps", str(more))
+    assert again.end(seconds=120) == 0
+    assert again.left() == []
+    last = again.summary
+    assert last["exit"] == "finished"
+    assert last["env_steps"] >= more
+    assert missing(last["samples"]) == 0
+    assert last["samples"]["trained"] == last["env_steps"], "what was trained on before is in the ledger"
+    assert last["samples"]["produced"] > first["samples"]["trained"]
+    assert "resumed, but not exactly: all environments begin a fresh episode" in again.err
+
+
+def test_a_signal_to_the_whole_group_while_workers_start_is_the_launchers_alone(training):
+    """As a terminal's Ctrl-C is: workers that have not yet got as far as to ignore it must not die of it."""
+    import os
+
+    run = training(*ARGUMENTS, "--steps", "100000000")
+    run.wait(lambda: len(run.workers()) >= 2, what="workers")
+    os.killpg(run.process.pid, signal.SIGINT)
+    assert run.end() == 130, run.err
+    assert "before it was ready" not in run.err
+    assert run.left() == []
+
+
+def test_when_the_launcher_is_killed_its_workers_are_gone_in_seconds(training):
+    run = training(*ARGUMENTS, "--steps", "100000000")
+    run.wait_for_learning(1)
+    assert len(run.workers()) == 4
+    run.process.kill()
+    run.process.wait()
+    deadline = time.monotonic() + 5
+    while run.left() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert run.left() == []

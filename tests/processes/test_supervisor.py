@@ -1,0 +1,139 @@
+"""The supervisor: each row of the table at the top of its file, without a process."""
+
+from __future__ import annotations
+
+import pytest
+from drafts import drafted
+
+from weft.runtimes.processes.supervisor import (
+    MAX_EARLY_DEATHS,
+    MAX_EARLY_KILLS,
+    Died,
+    Fail,
+    Failed,
+    Hung,
+    Kill,
+    Ready,
+    Recover,
+    Replace,
+    Supervisor,
+    Tell,
+)
+
+HOW = "was killed by SIGKILL"
+
+
+def supervised(plan="env*2 | act | learn", **manner):
+    """A supervisor of workers that are all ready, and their indices by name."""
+    supervisor = Supervisor(drafted(plan, **manner))
+    named = {worker.name: worker.index for worker in supervisor.blueprint.workers}
+    for worker in named.values():
+        assert supervisor.handle(Ready(worker)) == []
+    return supervisor, named
+
+
+def kinds(instructions):
+    return [type(instruction) for instruction in instructions]
+
+
+def test_an_error_fails_the_run_with_what_the_worker_said():
+    supervisor, named = supervised()
+    (fail,) = supervisor.handle(Failed(named["env-1"], "environment 5 raised at step 7"))
+    assert fail == Fail("worker env-1 failed: environment 5 raised at step 7")
+    assert supervisor.restarts == 0
+
+
+@pytest.mark.parametrize("lockstep", [True, False])
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_worker_that_was_never_ready_fails_the_run(killed, lockstep):
+    supervisor = Supervisor(drafted("env*2 | act | learn", lockstep=lockstep))
+    supervisor.handle(Ready(0))
+    (fail,) = supervisor.handle(Died(1, "left with exit code 1", killed))
+    assert fail == Fail("worker env-1 left with exit code 1 before it was ready")
+
+
+@pytest.mark.parametrize(
+    ("plan", "name"),
+    [
+        ("env*2 | act | learn", "env-1"),
+        ("env*2 | act | learn", "act-0"),
+        ("(env+act)*2 | learn", "env+act-0"),
+        ("(env+act+grad)*2 | apply", "env+act+grad-1"),
+        ("(env+act)*2 | grad*2 | apply", "grad-0"),
+    ],
+)
+def test_who_holds_nothing_of_the_state_is_replaced_alone(plan, name):
+    supervisor, named = supervised(plan)
+    tell, replace = supervisor.handle(Died(named[name], HOW, True))
+    assert replace == Replace(named[name])
+    assert tell == Tell(f"worker {name} {HOW}: it is replaced")
+    assert supervisor.restarts == 1
+    assert supervisor.ready == set(named.values()) - {named[name]}
+
+
+@pytest.mark.parametrize(
+    ("plan", "name", "all_of_them"),
+    [
+        ("env*2 | act | learn", "learn-0", ["learn-0"]),
+        ("env*2 | act | learn*2", "learn-1", ["learn-0", "learn-1"]),
+        ("env*2 | (act+learn)*2", "act+learn-0", ["act+learn-0", "act+learn-1"]),
+        ("(env+act+grad)*2 | apply", "apply-0", ["apply-0"]),
+    ],
+)
+def test_when_a_learner_dies_all_learners_go_on_from_the_checkpoint(plan, name, all_of_them):
+    supervisor, named = supervised(plan)
+    tell, recover = supervisor.handle(Died(named[name], HOW, True))
+    assert recover == Recover(tuple(named[n] for n in all_of_them))
+    assert isinstance(tell, Tell)
+    assert name in tell.text
+    assert "last checkpoint" in tell.text
+    supervisor.recovered(recover.workers)
+    assert supervisor.ready == set(named.values()) - set(recover.workers)
+
+
+@pytest.mark.parametrize("name", ["env-0", "act-0", "learn-0"])
+def test_in_lockstep_whoever_dies_everything_goes_back(name):
+    supervisor, named = supervised(lockstep=True)
+    tell, recover = supervisor.handle(Died(named[name], HOW, True))
+    assert recover == Recover(tuple(named.values()))
+    assert tell == Tell(f"worker {name} {HOW}: lockstep goes back to the last checkpoint")
+
+
+def test_who_hangs_is_killed_and_so_dies():
+    supervisor, named = supervised()
+    tell, kill = supervisor.handle(Hung(named["env-0"], 61.2))
+    assert kill == Kill(named["env-0"])
+    assert tell == Tell("worker env-0 has not got on for 61 s: it is killed and replaced")
+    assert supervisor.restarts == 0, "it is counted when it is dead"
+    assert kinds(supervisor.handle(Died(named["env-0"], HOW, True))) == [Tell, Replace]
+    assert supervisor.restarts == 1
+
+
+@pytest.mark.parametrize(("killed", "limit"), [(False, MAX_EARLY_DEATHS), (True, MAX_EARLY_KILLS)])
+def test_lives_that_never_get_ready_end_the_run_in_the_end(killed, limit):
+    supervisor, named = supervised()
+    env = named["env-0"]
+    assert kinds(supervisor.handle(Died(env, HOW, killed))) == [Tell, Replace]  # it had been ready
+    for _ in range(limit - 1):
+        assert kinds(supervisor.handle(Died(env, HOW, killed))) == [Tell, Replace]
+    (fail,) = supervisor.handle(Died(env, HOW, killed))
+    assert fail == Fail(f"worker env-0 {HOW} before it was ready, {limit} times in a row")
+
+
+def test_a_life_that_got_ready_begins_the_count_anew():
+    supervisor, named = supervised()
+    env = named["env-0"]
+    for _ in range(3 * MAX_EARLY_DEATHS):
+        assert kinds(supervisor.handle(Died(env, "left with exit code 1"))) == [Tell, Replace]
+        assert kinds(supervisor.handle(Died(env, "left with exit code 1"))) == [Tell, Replace]
+        assert supervisor.handle(Ready(env)) == []
+    assert supervisor.restarts == 6 * MAX_EARLY_DEATHS
+
+
+def test_deaths_at_the_same_time_are_each_dealt_with():
+    supervisor, named = supervised()
+    first = supervisor.handle(Died(named["learn-0"], HOW, True))
+    second = supervisor.handle(Died(named["env-0"], HOW, True))
+    assert kinds(first) == [Tell, Recover]
+    assert kinds(second) == [Tell, Replace]
+    assert supervisor.restarts == 2
