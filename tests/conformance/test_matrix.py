@@ -20,7 +20,7 @@ from weft.plans import catalogue, parse
 TRIED = [
     ("ppo", "replicated", "gymnasium", "shm", True),
     ("ppo", "seed", "jax", "shm", False),
-    ("ppo recurrent", "srl", "gymnasium", "shm", False),
+    ("ppo recurrent", "srl", "gymnasium", "shm", True),
     ("impala", "actors", "jax", "shm", False),
     ("impala", "environments", "gymnasium", "shm", True),
     ("a2c", "central", "gymnasium", "shm", True),

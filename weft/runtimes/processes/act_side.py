@@ -15,9 +15,11 @@ import numpy as np
 
 from weft.core.buffers import timestep_buffers
 from weft.core.trees import tree_leaves, tree_map
-from weft.core.types import Acted, Array, Tree
+from weft.core.types import Acted, Array, Timestep, Tree
 from weft.runtimes.processes.acting import EPISODES_SECONDS, Acting
 from weft.runtimes.processes.outlet import Outlet
+from weft.runtimes.processes.side import Saved
+from weft.runtimes.processes.standing import Standing, to_words
 from weft.runtimes.unroll_buffer import UnrollBuffer
 from weft.streams.channel import Message, Reader, Stamp, Writer
 
@@ -52,6 +54,34 @@ class LaneState:
         self.episode_return = np.zeros(self.lane.rows, np.float64)
         self.episode_length = np.zeros(self.lane.rows, np.int64)
         self.targets: dict[int, list[list[Any]]] = {}  # for each buffer, the leaves of each row
+        self._stood: tuple[Standing, Any] | None = None
+
+    def stand(self, where: tuple[Standing, Any] | None) -> None:
+        """Go on from where the lane stood; the second part says which of its environments could be brought back."""
+        self._stood = where
+
+    def begin(self, start: Tree) -> None:
+        """Environments begin: anew, or, the first time, from where the lane stood. Their timestep is in row 0."""
+        self.carry, stood = start, self._stood
+        self.episode_return[:], self.episode_length[:] = 0, 0
+        self._stood = None
+        if stood is not None:
+            standing, kept = stood
+            self.carry = standing.carry
+            self.episode_return[:], self.episode_length[:] = standing.episode_return, standing.episode_length
+            for place, then in zip(tree_leaves(self._row_seen(0)), tree_leaves(standing.timestep), strict=True):
+                np.copyto(place, then, where=kept.reshape((-1, *[1] * (place.ndim - 1))))
+
+    def standing(self) -> Standing | None:
+        """Where the lane stands; None unless it has sent an unroll and waits to begin the next."""
+        if self.state is not State.SLOT or not self.rolled or self.buffer is None:
+            return None
+        timestep = tree_map(np.copy, self._row_seen(-1))
+        return Standing(self.carry, timestep, self.episode_return, self.episode_length)
+
+    def _row_seen(self, t: int) -> Timestep:
+        assert self.buffer is not None
+        return self.buffer.outs[t]._replace(final_observation=None)
 
     def row(self, t: int) -> list[Any]:
         """The leaves of row t of the buffer, in the channel's order."""
@@ -86,6 +116,7 @@ class ActSide:
         self._sizes = [n for n in (2**k for k in range(16)) if n < len(lanes)] + [len(lanes)]
         self._episodes: list[list[tuple[int, float, int]]] = [[]]
         self._told = time.monotonic()
+        self.post.saves = self._standing
         self._on_accelerator = jax.local_devices()[0].platform != "cpu"
 
     def run(self) -> None:
@@ -154,10 +185,7 @@ class ActSide:
             lane.outlet.give_up(lane.t)
             lane.t = -1
             buffer.forget_cuts()
-        if lane.t < 0:
-            lane.carry = self.acting.start_carry(lane.lane.rows)
-            lane.episode_return[:] = 0
-            lane.episode_length[:] = 0
+        fresh = lane.t < 0
         lane.env_life = life
         lane.t += 1
         target = lane.row(lane.t)
@@ -168,6 +196,8 @@ class ActSide:
                 np.copyto(target[i], message.arrays[i])
         lane.answers = message.stamp._replace(tag=self.post.incarnation)
         lane.timesteps.release(message)
+        if fresh:
+            lane.begin(self.acting.start_carry(lane.lane.rows))
         if lane.t == 0:
             self._keep_carry(lane)
             lane.state = State.ACT
@@ -251,6 +281,13 @@ class ActSide:
         np.copyto(place[0], lane.action)
         lane.actions.commit(lane.answers)
         lane.state = State.TIMESTEP
+
+    def _standing(self) -> Saved | None:
+        stand = [lane.standing() for lane in self.lanes]
+        if any(where is None for where in stand):
+            return None
+        lanes = {"lanes": [lane.lane.index for lane in self.lanes]}
+        return lanes, [leaf for where in stand for leaf in to_words(where)]
 
     def _tell(self) -> None:
         if self._episodes[0] and time.monotonic() - self._told > EPISODES_SECONDS:

@@ -11,11 +11,15 @@ from typing import Any
 import jax
 import numpy as np
 
+from weft.core.buffers import timestep_buffers
+from weft.core.trees import tree_map
 from weft.core.types import Tree
 from weft.envs.protocol import HostEnv, HostFactory, JaxEnv
 from weft.runtimes.blocks import fill, seen
 from weft.runtimes.processes.acting import EPISODES_SECONDS, Acting
 from weft.runtimes.processes.outlet import Outlet
+from weft.runtimes.processes.side import Saved
+from weft.runtimes.processes.standing import Standing, from_words, keep_where, standing_schema, to_words
 from weft.runtimes.rollout import make_rollout
 from weft.runtimes.unroll_buffer import UnrollBuffer
 
@@ -43,26 +47,50 @@ class HostActor:
         self._env: HostEnv | None = None
         self._telling = Telling(acting)
         self._keys = acting.keys_of(self.lane)
+        self._standing: Standing | None = None  # between two unrolls
+        self.post.saves = self._saved
 
-    def start(self) -> None:
-        """Make the environments."""
-        self._env = self.make(self.lane.rows, self.seed, self.lane.first)
+    def start(self, leaves: list[Any] | None = None, snapshot: Any = None) -> list[int]:
+        """Make the environments, or bring them back to where they stood; the rows that could not be, exactly."""
+        rows, environment = self.lane.rows, self.acting.algorithm.spec.environment
+        self._env = self.make(rows, self.seed, self.lane.first)
+        out = timestep_buffers(environment, (rows,))
+        fresh = self.acting.start_carry(rows), np.zeros(rows, np.float64), np.zeros(rows, np.int64)
+        if leaves is None or snapshot is None:
+            self._env.reset(out)
+            self._standing = Standing(fresh[0], out._replace(final_observation=None), *fresh[1:])
+            return []
+        lost = self._env.restore(snapshot, out)
+        kept, then = keep_where(lost, rows), from_words(leaves, standing_schema(self.acting.algorithm, rows))
+        now = Standing(fresh[0], out._replace(final_observation=None), *fresh[1:])
+        self._standing = jax.tree.map(
+            lambda a, b: np.where(kept.reshape((-1, *[1] * (np.ndim(a) - 1))), a, b), then, now
+        )
+        return lost
 
     def run(self) -> None:
         """Make unrolls, for ever; raises Stopped at the run's end and what the environment raises."""
-        env, rows = self._env, self.lane.rows
+        env, stands = self._env, self._standing
         assert env is not None
+        assert stands is not None
         buffer = self._reserve()
-        env.reset(buffer.outs[0])
-        carry: Tree = self.acting.programs.init(np.int32(self.seed), np.arange(rows, dtype=np.int32))[2]
-        totals = np.zeros(rows, np.float64), np.zeros(rows, np.int64)
+        tree_map(np.copyto, buffer.outs[0]._replace(final_observation=None), stands.timestep)
+        carry, totals = stands.carry, (stands.episode_return, stands.episode_length)
         while True:
+            self._standing = None
             carry = self._unroll(env, buffer, carry)
             totals = buffer.count_episodes(*totals, self._telling.episodes)
             self.outlet.commit(self.acting.weights.version)
+            self._standing = Standing(carry, buffer.outs[-1]._replace(final_observation=None), *totals)
             self._telling.tell()
             before, buffer = buffer, self._reserve()
             before.roll(into=buffer)
+
+    def _saved(self) -> Saved | None:
+        if self._standing is None or self._env is None:
+            return None
+        body = {"lanes": [self.lane.index], "snapshots": {str(self.lane.index): self._env.snapshot()}}
+        return body, to_words(self._standing)
 
     def close(self) -> None:
         """Close the environments; may be called twice."""
@@ -81,7 +109,8 @@ class HostActor:
         programs, leaves, post, outlet = acting.programs, acting.weights.leaves, acting.post, self.outlet
         jax.tree.map(np.copyto, block.carry, jax.tree.map(np.asarray, start))
         drawn = programs.noise(self._keys, np.int32(outlet.produced + 1))
-        noise = buffer.by_step(jax.tree.map(np.asarray, drawn))
+        host = jax.tree.map(np.asarray, drawn)
+        noise = buffer.by_step(host)
         carry = start
         for t in range(buffer.length):
             acted = programs.act(leaves, carry, buffer.views[t], noise[t])
@@ -92,7 +121,7 @@ class HostActor:
             post.tick()
         buffer.finish(acting.weights.params, carry, programs.bootstrap)
         if block.extras and programs.recalls:
-            extras = programs.extras(leaves, start, seen(block), drawn)
+            extras = programs.extras(leaves, start, seen(block), host)
             jax.tree.map(lambda place, x: np.copyto(place, np.asarray(x)), block.extras, extras)
         return carry
 
@@ -114,10 +143,18 @@ class JaxActor:
         self._init, self._roll = jax.jit(rollout.init), jax.jit(rollout.unroll, donate_argnums=(1,))
         self._telling = Telling(acting)
 
-    def start(self) -> None:
-        """Start the environments."""
+        self._still = True
+        self.post.saves = lambda: ({"lanes": [self.lane.index]}, to_words(self._state)) if self._still else None
+
+    def start(self, leaves: list[Any] | None = None, snapshot: Any = None) -> list[int]:
+        """Start the environments, or bring them back to where they stood, always exactly."""
         indices = np.arange(self.lane.first, self.lane.first + self.lane.rows, dtype=np.int32)
-        self._state = self._init(np.int32(self.seed), indices)
+        arguments = np.int32(self.seed), indices
+        if leaves is None:
+            self._state = self._init(*arguments)
+        else:
+            self._state = jax.device_put(from_words(leaves, jax.eval_shape(self._init, *arguments)))
+        return []
 
     def run(self) -> None:
         """Make unrolls, for ever; raises Stopped at the run's end."""
@@ -125,6 +162,7 @@ class JaxActor:
         while True:
             while (buffer := acting.begin(outlet)) is None:
                 acting.post.wait()
+            self._still = False
             self._state, unroll, slices = self._roll(acting.weights.params, self._state)
             fill(buffer.block, jax.device_get(unroll))
             outlet.count(buffer.length)
@@ -133,6 +171,7 @@ class JaxActor:
             rows = zip(ended.episodes[at], ended.return_sum[at], ended.length_sum[at], strict=True)
             self._telling.episodes[0] += [(int(n), float(total), int(length)) for n, total, length in rows]
             outlet.commit(acting.weights.version)
+            self._still = True
             acting.post.tick()
             self._telling.tell()
 

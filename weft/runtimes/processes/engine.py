@@ -14,13 +14,17 @@ from weft.core.errors import ConfigError, WorkerFailed
 from weft.core.recipe import to_recipe
 from weft.core.types import TrainState, Tree
 from weft.runtimes.config import Prepared
-from weft.runtimes.engine import Episode, Report, StateLost, is_key, make_stages
-from weft.runtimes.processes.account import OfLane, OfLearner, OfRun
+from weft.runtimes.engine import Episode, Report, StateLost, make_stages
+from weft.runtimes.processes.account import OfRun
 from weft.runtimes.processes.blueprint import Blueprint
+from weft.runtimes.processes.books import Books
 from weft.runtimes.processes.gauges import Gauges
 from weft.runtimes.processes.launcher import Heard, Launcher, how_it_ended
+from weft.runtimes.processes.link import Said
 from weft.runtimes.processes.schemas import channel_specs
+from weft.runtimes.processes.standing import from_words, joined, standing_schema, to_words
 from weft.runtimes.processes.supervisor import (
+    LEARNING,
     Died,
     Fail,
     Failed,
@@ -34,19 +38,19 @@ from weft.runtimes.processes.supervisor import (
     Tell,
 )
 from weft.runtimes.processes.watch import Watch
+from weft.runtimes.rollout import make_rollout
 from weft.telemetry.ledger import Ledger
 
 START_SECONDS = 120.0
 """What workers have to get ready: JAX loads, environments are made."""
-READINGS = 50
-"""How often the account is read, a millisecond apart, until its words are of one moment."""
 
 
 class ProcessState(NamedTuple):
-    """What a checkpoint holds: the learner's state. Environments begin anew."""
+    """What a checkpoint holds: the learner's state, and in lockstep where the lanes stand, side by side."""
 
     train: TrainState
     fragments: tuple[Tree, ...]
+    lanes: Tree  # a Standing, or a LoopState where actors roll a JAX environment out; else ()
 
 
 class ProcessEngine:
@@ -64,7 +68,11 @@ class ProcessEngine:
         self._version = self._granted = 0
         self._learned: dict[int, dict[str, Any]] = {}
         self._episodes: list[Episode] = []
-        self._saved: list[list[np.ndarray[Any, Any]]] = []
+        self._saved: dict[int, Said] = {}
+        self._compiled = compiled
+        self._lane_leaves: list[np.ndarray[Any, Any]] = []
+        self._snapshots: dict[str, Any] = {}
+        self._lost: dict[str, list[int]] = {}
         self._resume_leaves: list[np.ndarray[Any, Any]] | None = None
         self._gauges = Gauges(
             blueprint,
@@ -74,9 +82,8 @@ class ProcessEngine:
             warm_up=prepared.warm_up,
         )
         self._lags: dict[int, int] = {}
-        self._base = Ledger()
+        self._books = Books(blueprint, prepared.algorithm.unroll)
         self._told_restarts = 0
-        self._first_unroll = 0
 
     @property
     def asynchronous(self) -> bool:
@@ -85,27 +92,50 @@ class ProcessEngine:
 
     def start(self) -> None:
         """Begin from nothing: start every worker, and wait until all are ready."""
+        self._lane_leaves, self._snapshots = [], {}
         self._go_on(None, 0, Ledger())
 
     def resume(self, tree: Tree, document: dict[str, Any]) -> list[str]:
-        """Go on from a saved state. Environments begin anew: what they were doing is not saved."""
-        leaves = [np.asarray(jax.random.key_data(x) if is_key(x) else x) for x in jax.tree.leaves(tree)]
+        """Go on from a saved state: exactly in lockstep, else with environments that begin anew."""
+        leaves = to_words((tree.train, tree.fragments))
+        self._lane_leaves, self._snapshots = to_words(tree.lanes), document["snapshots"]
         self._go_on(leaves, int(np.asarray(tree.train.step)), Ledger.from_json(document["samples"]))
-        return [f"environment {i}" for i in range(self.prepared.envs)]
+        if not self._lane_leaves:
+            return [f"environment {i}" for i in range(self.prepared.envs)]
+        return [f"environment {self.blueprint.lanes[int(k)].first + r}" for k, rows in self._lost.items() for r in rows]
 
     def template(self) -> Tree:
         """The saved state's structure, shapes and dtypes."""
-        return ProcessState(*jax.eval_shape(self._stages.init, jax.ShapeDtypeStruct((), np.int32)))
+        train, fragments = jax.eval_shape(self._stages.init, jax.ShapeDtypeStruct((), np.int32))
+        return ProcessState(train, fragments, self._lanes_schema())
+
+    def _lanes_schema(self) -> Tree:
+        prepared = self.prepared
+        if not self.blueprint.lockstep:
+            return ()
+        if not self._compiled:
+            return standing_schema(prepared.algorithm, prepared.envs)
+        assert prepared.source.pure is not None
+        rollout = make_rollout(prepared.algorithm, prepared.source.pure)
+        indices = jax.ShapeDtypeStruct((prepared.envs,), np.int32)
+        return jax.eval_shape(rollout.init, jax.ShapeDtypeStruct((), np.int32), indices)
 
     def saved(self) -> tuple[Tree, dict[str, Any]]:
         """The learner's state, fetched from its worker. Only while nothing is under way."""
-        leaves = self._fetch_state()
-        likes, structure = jax.tree.flatten(self.template())
-        back = [
-            jax.random.wrap_key_data(jax.numpy.asarray(leaf)) if is_key(like) else leaf
-            for leaf, like in zip(leaves, likes, strict=True)
-        ]
-        return jax.tree.unflatten(structure, back), {"samples": self.samples().to_json()}
+        like = self.template()
+        said = self._fetch_state(self._standing_sides if self.blueprint.lockstep else ())
+        (learner,) = (s.arrays for s in said if s.body["side"] == self._holder)
+        train, fragments = from_words(learner, (like.train, like.fragments))
+        lanes: dict[int, list[np.ndarray[Any, Any]]] = {}
+        snapshots: dict[str, Any] = {}
+        for part in said:
+            snapshots |= part.body.get("snapshots", {})
+            mine = part.body.get("lanes", ())
+            size = len(part.arrays) // max(len(mine), 1)
+            lanes |= {lane: part.arrays[k * size : (k + 1) * size] for k, lane in enumerate(mine)}
+        state = from_words(joined([lanes[k] for k in sorted(lanes)]), like.lanes) if lanes else ()
+        document = {"samples": self._books.ledger().to_json(), "snapshots": snapshots}
+        return ProcessState(train, fragments, state), document
 
     def advance(self, learn_steps: int) -> Callable[[], Report]:
         """Grant ``learn_steps`` more learn steps; the result waits for them."""
@@ -125,8 +155,10 @@ class ProcessEngine:
 
     def train_state(self) -> TrainState:
         """The learner's state."""
-        state: ProcessState = self.saved()[0]
-        return state.train
+        learner = jax.eval_shape(self._stages.init, jax.ShapeDtypeStruct((), np.int32))
+        (said,) = self._fetch_state(())
+        train: TrainState = from_words(said.arrays, learner)[0]
+        return train
 
     def close(self) -> None:
         """End all workers; may be called twice."""
@@ -143,9 +175,7 @@ class ProcessEngine:
         if self._launcher is not None and not self.blueprint.lockstep:
             self._revive(version, ledger)
             return
-        self._base = ledger
-        self._base.drop("interrupted", ledger.in_flight)
-        self._base.in_flight = 0
+        self._books.go_back(ledger)
         self._begin(version)
 
     def _revive(self, version: int, ledger: Ledger) -> None:
@@ -153,7 +183,7 @@ class ProcessEngine:
         launcher, learning = self._running(), self.supervisor.learning
         for worker in learning:
             launcher.end(worker)
-        self._settle(ledger.trained - self._base.trained)
+        self._books.settle(ledger.trained)
         self._version = self._granted = version
         launcher.account.run[OfRun.LIMIT] = version
         self.supervisor.recovered(learning)
@@ -162,28 +192,6 @@ class ProcessEngine:
             self._start(worker, coordinator)
         # Not for others that died at the same time: they may wait for what only learning sets free.
         self._await_ready(set(learning))
-
-    def _settle(self, trained: int) -> None:
-        """Set the learners' account to ``trained`` steps; all else that was released has died with them."""
-        account, length = self._running().account, self.prepared.algorithm.unroll
-        released = 0
-        for lane in self.blueprint.lanes:
-            channel = self._running().channels.get(f"unroll/{lane.index}")
-            known = int(account.lanes[lane.index][OfLane.RELEASED])
-            count = max(known, channel.released) if channel is not None else known
-            released += count * lane.rows * length
-        released -= self._gradients_on_their_way()
-        words = account.learners
-        if not self.blueprint.central:  # else the rows before the last are of grad sides that are alive, and count on
-            words[:, [OfLearner.TRAINED, OfLearner.DIED]] = 0
-        words[-1, OfLearner.TRAINED], words[-1, OfLearner.DIED] = trained, 0
-        words[-1, OfLearner.DIED] = released - int(words[:, list(OfLearner)].sum())
-
-    def _gradients_on_their_way(self) -> int:
-        """Environment steps whose gradients apply has not released: each message is of one grad side's share."""
-        channels = self._running().channels
-        waiting = sum(channel.unreleased for name, channel in channels.items() if name.startswith("gradients/"))
-        return waiting * self.prepared.envs // self.blueprint.learners * self.prepared.algorithm.unroll
 
     def _begin(self, version: int) -> None:
         self.close()
@@ -199,25 +207,29 @@ class ProcessEngine:
         self._launcher = Launcher(self.blueprint, self._specs, common, self.logs)
         self._version = self._granted = version
         self._launcher.account.run[OfRun.LIMIT] = version
-        self._number_unrolls(version if self.blueprint.lockstep else 0)
+        first = version if self.blueprint.lockstep else 0
+        self._books.open(self._launcher.account, self._launcher.channels, first)
         coordinator = self._launcher.reserve_port() if self.blueprint.learners > 1 else None
-        for worker in self.blueprint.workers:
-            self._start(worker.index, coordinator)
-        self._await_ready({worker.index for worker in self.blueprint.workers})
+        self._lost = {}
+        everyone = {worker.index for worker in self.blueprint.workers}
+        stepping = {side.worker for side in self.blueprint.kind("env")} if self._lane_leaves else set()
+        for worker in sorted(stepping):  # first: act must know which environments could not be brought back
+            self._start(worker, coordinator)
+        self._await_ready(stepping)
+        for worker in sorted(everyone - stepping):
+            self._start(worker, coordinator)
+        self._await_ready(everyone)
         self._gauges.begin(self._launcher.account, self._launcher.channels)
-
-    def _number_unrolls(self, first: int) -> None:
-        """Lanes begin with unroll ``first``. In lockstep its number says which params make it, and its noise."""
-        lanes, self._first_unroll = self._running().account.lanes, first
-        lanes[:, OfLane.COMMITTED] = lanes[:, OfLane.RELEASED] = first
-        lanes[:, OfLane.PRODUCED] = first * self.blueprint.lanes[0].rows * self.prepared.algorithm.unroll
 
     def _start(self, worker: int, coordinator: str | None) -> None:
         launcher = self._running()
         kinds = {self.blueprint.sides[s].kind for s in self.blueprint.workers[worker].sides}
-        leaves = self._resume_leaves if kinds & {"learn", "apply"} else None
-        more = {"resumed": leaves is not None, "coordinator": coordinator}
-        launcher.start(worker, more, leaves or [])
+        leaves = (self._resume_leaves or []) if kinds & set(LEARNING) else []
+        standing = self._lane_leaves if kinds & {"act", "actor"} else []
+        more = {"resumed": len(leaves), "standing": bool(standing), "coordinator": coordinator, "lost": self._lost}
+        if self._lane_leaves and not self._compiled and kinds & {"env", "actor"}:
+            more["snapshots"] = self._snapshots
+        launcher.start(worker, more, [*leaves, *standing])
 
     def _await_ready(self, workers: set[int]) -> None:
         deadline = time.monotonic() + START_SECONDS
@@ -256,6 +268,7 @@ class ProcessEngine:
             return self.supervisor.handle(Died(heard.worker, how_it_ended(heard.code), killed))
         match said.kind:
             case "ready":
+                self._lost |= said.body.get("lost") or {}
                 return self.supervisor.handle(Ready(heard.worker))
             case "error":
                 text = said.body["text"] or said.body["kind"]
@@ -269,7 +282,7 @@ class ProcessEngine:
             case "episodes":
                 self._episodes += [tuple(episode) for episode in said.body["episodes"]]
             case "saved":
-                self._saved.append(said.arrays)
+                self._saved[said.body["side"]] = said
         return []
 
     def _do(self, instruction: Instruction) -> None:
@@ -285,16 +298,28 @@ class ProcessEngine:
             case Recover():
                 raise StateLost
 
-    def _fetch_state(self) -> list[np.ndarray[Any, Any]]:
-        """The learner's state from its worker. Raises StateLost where that is gone."""
-        holder = self.supervisor.learning[0]
+    @property
+    def _holder(self) -> int:
+        """The side that has the learner's state."""
+        return next(side.index for side in self.blueprint.sides if side.kind in LEARNING)
+
+    @property
+    def _standing_sides(self) -> tuple[int, ...]:
+        """The sides that know where lanes stand."""
+        return tuple(side.index for side in self.blueprint.sides if side.kind in ("env", "act", "actor"))
+
+    def _fetch_state(self, more: tuple[int, ...]) -> list[Said]:
+        """What the learner's side, and ``more`` sides, have to save. Raises StateLost where one of them is gone."""
+        sides = {self._holder, *more}
+        workers = {self.blueprint.sides[side].worker for side in sides}
         self._saved.clear()
-        self._running().say(holder, "save")
-        while not self._saved:
-            if holder not in self.supervisor.ready:
+        for worker in workers:
+            self._running().say(worker, "save")
+        while not sides <= set(self._saved):
+            if not workers <= self.supervisor.ready:
                 raise StateLost
             self._pump(0.2)
-        return self._saved.pop()
+        return [self._saved[side] for side in sorted(sides)]
 
     # ---- reporting --------------------------------------------------------------------------------------------------
 
@@ -314,41 +339,11 @@ class ProcessEngine:
             rewards,
             False,
             self._gauges.shares(),
-            self.samples(),
+            self._books.ledger(),
             restarts,
             self._figures(),
             self._gauges.streams(),
         )
-
-    def samples(self) -> Ledger:
-        """The ledger of the whole run, read from the account: each count from where it happens.
-
-        Workers go on counting meanwhile, one word after another: what was read in between is read again.
-        """
-        for _ in range(READINGS):
-            ledger = self._read_samples()
-            if ledger.balanced:
-                break
-            time.sleep(0.001)
-        return ledger
-
-    def _read_samples(self) -> Ledger:
-        account = self._running().account
-        rows, length = self.blueprint.lanes[0].rows, self.prepared.algorithm.unroll
-        lanes, learners = account.lanes, account.learners
-        produced, lost = int(lanes[:, OfLane.PRODUCED].sum()), int(lanes[:, OfLane.LOST].sum())
-        committed = int(lanes[:, OfLane.COMMITTED].sum()) * rows * length
-        released = int(lanes[:, OfLane.RELEASED].sum()) * rows * length
-        before = self._first_unroll * len(lanes) * rows * length  # numbered, and made by workers that are gone
-        produced, committed, released = produced - before, committed - before, released - before
-        ledger = Ledger(produced, int(learners[:, OfLearner.TRAINED].sum()))
-        ledger.in_flight = (produced - lost - committed) + (committed - released)  # half built, and on their way
-        ledger.in_flight += self._gradients_on_their_way()
-        ledger.drop("worker died", lost + int(learners[:, OfLearner.LOST].sum()))
-        ledger.drop("stale", int(learners[:, OfLearner.STALE].sum()))
-        ledger.drop("learner died", int(learners[:, OfLearner.DIED].sum()))
-        ledger.merge(self._base)
-        return ledger
 
     def _figures(self) -> dict[str, float]:
         """The lag of what was trained on since the last report; how busy the stages and full the queues are."""

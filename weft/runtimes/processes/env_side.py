@@ -40,18 +40,18 @@ class EnvSide:
 
     def __init__(self, post: Post, make: HostFactory, seed: int, slices: list[Slice]) -> None:
         self.post, self.make, self.seed, self.slices = post, make, seed, slices
+        post.saves = lambda: ({"snapshots": self.snapshots()}, [])
 
-    def start(self, snapshots: dict[str, Any] | None = None) -> list[str]:
-        """Make and reset all environments, or bring them back; names those that could not be brought back exactly."""
-        lost = []
+    def start(self, snapshots: dict[str, Any] | None = None) -> dict[str, list[int]]:
+        """Make and reset all environments, or bring them back; by lane, the rows that could not be, exactly."""
+        lost: dict[str, list[int]] = {}
         for part in self.slices:
             part.env = self.make(part.rows, self.seed, part.first)
             out = self._out(part)
             if snapshots is None:
                 part.env.reset(out)
             else:
-                rows = part.env.restore(snapshots[str(part.lane)], out)
-                lost += [f"environment {part.first + row}" for row in rows]
+                lost[str(part.lane)] = part.env.restore(snapshots[str(part.lane)], out)
             self._send(part)
             self.post.tick()
         return lost

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,6 +15,10 @@ from weft.streams.bell import Bell
 
 LOOK_SECONDS = 0.5
 """How long a side waits before it looks around, to be seen to be alive."""
+
+
+Saved: TypeAlias = "tuple[dict[str, Any], list[np.ndarray[Any, Any]]]"
+"""A side's part of a checkpoint: JSON, and arrays."""
 
 
 class Stopped(Exception):
@@ -31,6 +36,8 @@ class Post:
     link: Link
     incarnation: int = 0
     words: Any = field(init=False)
+    saves: Callable[[], Saved | None] | None = None  # what a checkpoint needs of the side; None while it is not still
+    asked: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self.words = self.account.sides[self.index]
@@ -49,8 +56,16 @@ class Post:
         if self.account.run[OfRun.STOP]:
             raise Stopped
 
+    def ask(self) -> None:
+        """The launcher wants to save: answer as soon as the side waits and is still. Called by another thread."""
+        self.asked = True
+        self.bell.ring()
+
     def wait(self) -> None:
         """Wait for the bell, but not for long; time until now was work. Raises Stopped where the run is to end."""
+        if self.asked and self.saves is not None and (saved := self.saves()) is not None:
+            self.asked = False
+            self.link.say("saved", {"side": self.index, **saved[0]}, saved[1])
         began = time.perf_counter_ns()
         words = self.words
         self._count_work(began)

@@ -99,7 +99,6 @@ class Wired:
     task: Task
     sides: list[Any]
     starts: list[Any]
-    saves: Any = None
     ready: dict[str, Any] = field(default_factory=dict)
     created: list[Any] = field(default_factory=list)
 
@@ -107,10 +106,6 @@ class Wired:
         """Make the environments, load or make the params."""
         for start in self.starts:
             start()
-
-    def saved(self) -> tuple[dict[str, Any], list[Any]]:
-        """What this worker has that a checkpoint needs."""
-        return self.saves() if self.saves is not None else ({}, [])
 
     def close(self) -> None:
         """Close what the sides hold."""
@@ -174,5 +169,7 @@ def _wire_env(task: Task, side: Side) -> Wired:
         assert source.pure is not None
         make = JaxOnHostFactory(source.pure)
     env = EnvSide(task.post(side), make, task.seed, slices)
+    wired = Wired(task, [env], [])
     snapshots = task.body.get("snapshots")
-    return Wired(task, [env], [lambda: env.start(snapshots)], lambda: ({"snapshots": env.snapshots()}, []))
+    wired.starts.append(lambda: wired.ready.update(lost=env.start(snapshots)))
+    return wired

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import numpy as np
 
 from weft.core.recipe import from_recipe
 from weft.graph.algorithm import Algorithm
@@ -14,11 +15,12 @@ from weft.runtimes.processes.act_side import ActSide, LaneState
 from weft.runtimes.processes.acting import Acting, sends_extras, unroll_block
 from weft.runtimes.processes.actor import HostActor, JaxActor
 from weft.runtimes.processes.apply_side import ApplySide
-from weft.runtimes.processes.blueprint import Side
+from weft.runtimes.processes.blueprint import Lane, Side
 from weft.runtimes.processes.collector import Collector, Inlet
 from weft.runtimes.processes.grad_side import GradSide, gradient_schema
 from weft.runtimes.processes.learn_side import LearnSide
 from weft.runtimes.processes.outlet import Outlet
+from weft.runtimes.processes.standing import Standing, cut, from_words, keep_where, standing_schema
 from weft.runtimes.processes.wiring import Task, Wired
 from weft.runtimes.replicas import Layout
 
@@ -86,6 +88,8 @@ def _wire_acting(task: Task, side: Side, algorithm: Algorithm, wired: Wired) -> 
             LaneState(acting, task.reader(f"timestep/{i}", side), task.writer(f"action/{i}"), outlet(i))
             for i in side.lanes
         ]
+        for lane in lanes:
+            lane.stand(_standing(task, algorithm, lane.lane, acting))
         wired.sides.append(ActSide(acting, lanes))
         return
     source, (index,) = task.source, side.lanes
@@ -95,7 +99,33 @@ def _wire_acting(task: Task, side: Side, algorithm: Algorithm, wired: Wired) -> 
         else HostActor(acting, outlet(index), _host(source), task.seed)
     )
     wired.sides.append(actor)
-    wired.starts.append(actor.start)
+    snapshots = task.body.get("snapshots")
+    leaves = _lane_leaves(task, blueprint.lanes[index])
+    snapshot = snapshots.get(str(index)) if snapshots else None
+    wired.starts.append(lambda: wired.ready.update(lost={str(index): actor.start(leaves, snapshot)}))
+
+
+def _lane_leaves(task: Task, lane: Lane) -> list[Any] | None:
+    """Where a lane stood when the run was saved; None where it begins anew."""
+    if not task.body.get("standing"):
+        return None
+    return cut(task.arrays[task.body["resumed"] :], lane.first, lane.rows)
+
+
+def _standing(task: Task, algorithm: Algorithm, lane: Lane, acting: Acting) -> tuple[Standing, Any] | None:
+    leaves = _lane_leaves(task, lane)
+    if leaves is None:
+        return None
+    standing: Standing = from_words(leaves, standing_schema(algorithm, lane.rows))
+    lost = task.body["lost"].get(str(lane.index), [])
+    kept = keep_where(lost, lane.rows)
+    fresh = acting.start_carry(lane.rows)
+
+    def chosen(then: Any, now: Any) -> Any:
+        return np.where(kept.reshape((-1, *[1] * (np.ndim(then) - 1))), then, now)
+
+    totals = (np.where(kept, standing.episode_return, 0.0), np.where(kept, standing.episode_length, 0))
+    return Standing(jax.tree.map(chosen, standing.carry, fresh), standing.timestep, *totals), kept
 
 
 def _host(source: Any) -> Any:
@@ -145,9 +175,8 @@ def _wire_apply(task: Task, side: Side, algorithm: Algorithm, wired: Wired) -> N
         max_lag=blueprint.max_lag,
     )
     wired.sides.append(apply)
-    leaves = task.arrays if task.body["resumed"] else None
+    leaves = task.arrays[: task.body["resumed"]] or None
     wired.starts.append(lambda: apply.start(leaves))
-    wired.saves = lambda: ({}, apply.saved())
 
 
 def _wire_learn(task: Task, side: Side, algorithm: Algorithm, wired: Wired, devices: tuple[Any, ...]) -> None:
@@ -164,7 +193,5 @@ def _wire_learn(task: Task, side: Side, algorithm: Algorithm, wired: Wired, devi
         rank=side.rank,
     )
     wired.sides.append(learner)
-    leaves = task.arrays if task.body["resumed"] else None
+    leaves = task.arrays[: task.body["resumed"]] or None
     wired.starts.append(lambda: learner.start(leaves))
-    if side.rank == 0:
-        wired.saves = lambda: ({}, learner.saved())

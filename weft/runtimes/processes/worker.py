@@ -84,8 +84,8 @@ def _listen(link: Link, made: Any) -> None:
         while True:
             said = link.hear()
             if said is not None and said.kind == "save":
-                body, arrays = made.saved()
-                link.say("saved", body, arrays)
+                for side in made.sides:
+                    side.post.ask()
     except LinkClosed:
         os._exit(1)
     except BaseException as error:  # a launcher that waits for an answer must not wait for ever

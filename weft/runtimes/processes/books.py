@@ -1,0 +1,88 @@
+"""The ledger of a run in workers, read from the account: each count from where it happens, whoever was killed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from weft.runtimes.processes.account import Account, OfLane, OfLearner
+from weft.runtimes.processes.blueprint import Blueprint
+from weft.streams.channel import Created
+from weft.telemetry.ledger import Ledger
+
+READINGS = 50
+"""How often the account is read at most until it adds up: workers go on counting, one word after another."""
+
+
+class Books:
+    """Keeps the ledger over the lives of workers. ``unroll`` is T; ``base`` what came before these workers."""
+
+    def __init__(self, blueprint: Blueprint, unroll: int) -> None:
+        self.blueprint = blueprint
+        self.base = Ledger()
+        self._steps = blueprint.lanes[0].rows * unroll  # of one unroll
+        self._first = 0
+        self._account: Account | None = None
+        self._channels: Mapping[str, Created] = {}
+
+    def open(self, account: Account, channels: Mapping[str, Created], first: int) -> None:
+        """New workers count in ``account``; their lanes begin with unroll ``first``.
+
+        In lockstep its number says which params make it, and its noise.
+        """
+        self._account, self._channels, self._first = account, channels, first
+        lanes = account.lanes
+        lanes[:, OfLane.COMMITTED] = lanes[:, OfLane.RELEASED] = first
+        lanes[:, OfLane.PRODUCED] = first * self._steps
+
+    def go_back(self, ledger: Ledger) -> None:
+        """Go on from a ledger that was saved, with new workers: what was in flight then is gone."""
+        self.base = ledger
+        self.base.drop("interrupted", ledger.in_flight)
+        self.base.in_flight = 0
+
+    def settle(self, trained: int) -> None:
+        """The learners died: ``trained`` steps are in the checkpoint they go on from, all else released is lost."""
+        assert self._account is not None
+        lanes, words = self._account.lanes, self._account.learners
+        released = 0
+        for lane in self.blueprint.lanes:
+            channel = self._channels.get(f"unroll/{lane.index}")
+            known = int(lanes[lane.index][OfLane.RELEASED])
+            # One that was killed may have released more than it counted.
+            released += (max(known, channel.released) if channel is not None else known) * self._steps
+        released -= self._gradients_on_their_way()
+        if not self.blueprint.central:  # else the rows before the last are of grad sides that are alive, and count on
+            words[:, [OfLearner.TRAINED, OfLearner.DIED]] = 0
+        words[-1, OfLearner.TRAINED], words[-1, OfLearner.DIED] = trained - self.base.trained, 0
+        words[-1, OfLearner.DIED] = released - int(words[:, list(OfLearner)].sum())
+
+    def ledger(self) -> Ledger:
+        """The whole run's. What was read while workers were counting is read again."""
+        for _ in range(READINGS):
+            ledger = self._read()
+            if ledger.balanced:
+                break
+            time.sleep(0.001)
+        return ledger
+
+    def _read(self) -> Ledger:
+        assert self._account is not None
+        lanes, learners, steps = self._account.lanes, self._account.learners, self._steps
+        before = self._first * len(lanes) * steps  # numbered, and made by workers that are gone
+        produced, lost = int(lanes[:, OfLane.PRODUCED].sum()) - before, int(lanes[:, OfLane.LOST].sum())
+        committed = int(lanes[:, OfLane.COMMITTED].sum()) * steps - before
+        released = int(lanes[:, OfLane.RELEASED].sum()) * steps - before
+        ledger = Ledger(produced, int(learners[:, OfLearner.TRAINED].sum()))
+        ledger.in_flight = (produced - lost - committed) + (committed - released)  # half built, and on their way
+        ledger.in_flight += self._gradients_on_their_way()
+        ledger.drop("worker died", lost + int(learners[:, OfLearner.LOST].sum()))
+        ledger.drop("stale", int(learners[:, OfLearner.STALE].sum()))
+        ledger.drop("learner died", int(learners[:, OfLearner.DIED].sum()))
+        ledger.merge(self.base)
+        return ledger
+
+    def _gradients_on_their_way(self) -> int:
+        """Environment steps whose gradients apply has not released: each message is of one grad side's share."""
+        found = [channel for name, channel in self._channels.items() if name.startswith("gradients/")]
+        return sum(channel.unreleased for channel in found) * self.blueprint.pieces * self._steps
