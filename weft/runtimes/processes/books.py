@@ -57,11 +57,14 @@ class Books:
         words[-1, OfLearner.TRAINED], words[-1, OfLearner.DIED] = trained - self.base.trained, 0
         words[-1, OfLearner.DIED] = released - int(words[:, list(OfLearner)].sum())
 
-    def ledger(self) -> Ledger:
-        """The whole run's. What was read while workers were counting is read again."""
+    def ledger(self, trained: int = 0) -> Ledger:
+        """The whole run's. What was read while workers were counting is read again.
+
+        At least ``trained`` steps were trained on: the first learner tells, and the others may be about to count.
+        """
         for _ in range(READINGS):
             ledger = self._read()
-            if ledger.balanced:
+            if ledger.balanced and ledger.trained >= trained:
                 break
             time.sleep(0.001)
         return ledger

@@ -134,7 +134,8 @@ class ProcessEngine:
             size = len(part.arrays) // max(len(mine), 1)
             lanes |= {lane: part.arrays[k * size : (k + 1) * size] for k, lane in enumerate(mine)}
         state = from_words(joined([lanes[k] for k in sorted(lanes)]), like.lanes) if lanes else ()
-        document = {"samples": self._books.ledger().to_json(), "snapshots": snapshots}
+        trained = self._version * self.prepared.steps_per_learn
+        document = {"samples": self._books.ledger(trained).to_json(), "snapshots": snapshots}
         return ProcessState(train, fragments, state), document
 
     def advance(self, learn_steps: int) -> Callable[[], Report]:
@@ -339,7 +340,7 @@ class ProcessEngine:
             rewards,
             False,
             self._gauges.shares(),
-            self._books.ledger(),
+            self._books.ledger(last * self.prepared.steps_per_learn),
             restarts,
             self._figures(),
             self._gauges.streams(),
