@@ -105,7 +105,8 @@ def main(arguments: list[str]) -> int:
         resident, own = median(row[1][0] for row in rows), median(row[1][1] for row in rows)
         spread = f"{min(seconds):.2f} – {max(seconds):.2f}"
         print(
-            f"{what}: {ENVS} × {name}: first step after {median(seconds):.2f} s ({spread}), {resident:.0f} MB ({own:.0f} own)"
+            f"{what}: {ENVS} × {name}: first step after {median(seconds):.2f} s ({spread}), "
+            f"{resident:.0f} MB ({own:.0f} own)"
         )
     return 0
 

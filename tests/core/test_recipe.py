@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import json
+import re
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -89,7 +90,7 @@ def there_and_back(thing: Any) -> Any:
         np.float32,
         weft.PPO,
     ],
-    ids=repr,
+    ids=lambda thing: re.sub(" at 0x[0-9a-f]+", "", repr(thing)),
 )
 def test_what_comes_back_is_equal_and_of_the_same_type(thing):
     back = there_and_back(thing)
