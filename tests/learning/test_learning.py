@@ -14,12 +14,11 @@ def learn(tmp_path, environment, steps, **options):
 
 
 THRESHOLDS = {  # environment: steps, the return to reach (random play, the best possible)
-    "weft:CartPole-v1": (150_000, 475),  # 22, 500
     "weft:Acrobot-v1": (200_000, -100),  # -499
     "weft:Pendulum-v1": (200_000, -300),  # -1230; about -150 is as good as it gets
     "weft:Catch-v0": (80_000, 0.95),  # -0.6, 1
     "weft:Memory-v0": (100_000, 0.95),  # 0, 1
-    "weft:Orchard-v0": (60_000, 6),  # 0, 12
+    "weft:Orchard-v0": (40_000, 6),  # 0, 12
     "CartPole-v1": (150_000, 475),
     "Pendulum-v1": (200_000, -300),
 }
@@ -41,11 +40,12 @@ def test_long_short_term_memory_learns_it_too(tmp_path):
 
 
 def test_several_seeds_learn_side_by_side(tmp_path):
-    run = learn(tmp_path, "weft:CartPole-v1", 150_000, seeds=3)
-    assert [row["seed"] for row in run.summary["seeds"]] == [1, 2, 3]
+    run = learn(tmp_path, "weft:CartPole-v1", 150_000, seeds=2)
+    assert [row["seed"] for row in run.summary["seeds"]] == [1, 2]
     assert min(row["return_mean"] for row in run.summary["seeds"]) >= 450
 
 
 def test_what_was_learned_plays_well(tmp_path):
     run = learn(tmp_path, "weft:CartPole-v1", 150_000)
+    assert run.summary["return_mean"] >= 475
     assert weft.evaluate(run, episodes=20).return_mean >= 475
