@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: train test bench clean help
+.PHONY: train test slow bench clean help
 
 help: ## what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -25,6 +25,9 @@ test: $(VENV)/.dev ## lint, types and the whole test suite
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+
+slow: $(VENV)/.dev ## the tests that `make test` leaves out because they take long
+	WEFT_SLOW=1 $(BIN)/python -m pytest -q -n 2 --dist loadgroup -m slow
 
 bench: $(VENV)/.dev ## every benchmark that runs here, as one table
 	$(BIN)/python -m benchmarks

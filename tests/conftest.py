@@ -17,6 +17,14 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.par
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave slow tests out unless they are asked for: the suite is to stay under ten minutes on two cores."""
+    if not os.environ.get("WEFT_SLOW"):
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="slow: set WEFT_SLOW=1, or make slow"))
+
+
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
     """Fail where a test leaves children or threads behind."""

@@ -109,6 +109,7 @@ def test_a_ring_has_a_case_for_each_plan(monkeypatch: pytest.MonkeyPatch) -> Non
         assert all(value > 0 for case in cases for value in (contender() for contender in case.contenders.values()))
 
 
+@pytest.mark.slow
 def test_the_harness_runs_without_peers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written = tmp_path / "values.json"
     flags = ["--repeats", "1", "--seconds", "0.05", "--no-peers", "--environments", "cartpole", "--plans", "inline"]

@@ -80,6 +80,7 @@ def test_a_worker_that_dies_is_reported(capfd: pytest.CaptureFixture[str]) -> No
     assert "no such kind" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_harness_runs_without_peers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written = tmp_path / "values.json"
     flags = ["--repeats", "1", "--seconds", "0.01", "--no-peers", "--sizes", "8x4", "--host-sizes", "4x8", "4x8"]

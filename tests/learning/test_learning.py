@@ -24,7 +24,12 @@ THRESHOLDS = {  # environment: steps, the return to reach (random play, the best
 }
 
 
-@pytest.mark.parametrize("environment", THRESHOLDS)
+SLOW = {"Pendulum-v1"}  # weft:Pendulum-v1 is checked step by step against it
+
+
+@pytest.mark.parametrize(
+    "environment", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in THRESHOLDS]
+)
 def test_learns(environment, tmp_path):
     steps, threshold = THRESHOLDS[environment]
     assert learn(tmp_path, environment, steps).summary["return_mean"] >= threshold
@@ -35,6 +40,7 @@ def test_without_memory_the_memory_task_cannot_be_learned(tmp_path):
     assert abs(learn(tmp_path, "weft:Memory-v0", 100_000, recurrent="").summary["return_mean"]) < 0.35
 
 
+@pytest.mark.slow
 def test_long_short_term_memory_learns_it_too(tmp_path):
     assert learn(tmp_path, "weft:Memory-v0", 150_000, recurrent="lstm").summary["return_mean"] >= 0.95
 
