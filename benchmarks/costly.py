@@ -35,7 +35,7 @@ class Costly(gym.Env[Observation, np.int64]):
 
     def pay(self) -> None:
         """Spend ``seconds`` in the way that the class is about; blocks meanwhile."""
-        raise NotImplementedError
+        raise NotImplementedError  # each way of paying is a class of its own, below
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

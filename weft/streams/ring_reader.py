@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -22,7 +23,7 @@ class _Held(NamedTuple):
     buffer: Buffer | None  # where it was copied to, unless it is used in its slot
 
 
-class _Receiving:
+class _Receiving(ABC):
     """What both readers share: waiting, and noticing that the writer closed."""
 
     def __init__(self, ring: Ring, bell: Bell, fault: Callable[[], None] | None) -> None:
@@ -38,16 +39,16 @@ class _Receiving:
             raise ChannelClosed(f"channel {self._name!r}: this reader was closed")
         if self._fault is not None:
             self._fault()
-        over = self._ring.words[
-            WRITER_CLOSED
-        ]  # before looking: what was committed before it closed is still to be seen
+        # Before looking: what was committed before it closed is still to be seen.
+        over = self._ring.words[WRITER_CLOSED]
         message = self._take()
         if message is None and over and not self._waiting():
             raise ChannelClosed(f"channel {self._name!r}: its writer was closed, and everything has been received")
         return message
 
+    @abstractmethod
     def _take(self) -> Message | None:
-        raise NotImplementedError
+        """The next message, if one can be taken now: in order, or the newest."""
 
     def _waiting(self) -> bool:
         """Whether something is there that cannot be taken now."""
