@@ -165,3 +165,11 @@ def test_workers_are_started_on_linux_only(loop, monkeypatch):
     judge("inline", loop)
     with pytest.raises(PlanError, match=r"on Linux only \(here: darwin\).*runs now: 'inline'"):
         judge("seed", loop)
+
+
+def test_a_fragment_of_your_own_is_not_left_out_in_silence_where_grad_is_apart(loop):
+    machine = Machine(cores=4)
+    graph = loop.insert("relabel", lambda state, unroll: (state, unroll))
+    plan = resolve("(env+act+relabel+grad)*2 | apply", graph, machine, envs=8, pure_env=False)
+    with pytest.raises(PlanError, match=r"relabel.*Nearest plan that runs now: '\(env\+act\)\*2 \| relabel\+learn'"):
+        executable(plan, graph, machine, envs=8)

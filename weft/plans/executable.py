@@ -7,7 +7,7 @@ import sys
 from weft.core.errors import PlanError
 from weft.graph.graph import Graph
 from weft.plans.fill import divisor_up_to
-from weft.plans.fit import holds, role
+from weft.plans.fit import complete, holds, role
 from weft.plans.machine import Machine
 from weft.plans.plan import Group, Plan
 
@@ -74,6 +74,11 @@ def _laid_out(plan: Plan, graph: Graph) -> None:
     layout = tuple(frozenset(role(name) for name in group.fragments) & loop for group in plan.groups)
     for group in plan.groups:
         own = [name for name in group.fragments if role(name) not in loop]
+        if own and "apply" in plan.fragments:
+            raise PlanError(
+                f"plan '{plan}' parts grad from apply, and this version runs fragments of your own ({own[0]!r}) only "
+                f"beside a whole learn. Nearest plan that runs now: '{_beside_learn(_joined(plan), graph)}'."
+            )
         if own and not holds(group, "learn", "grad"):
             raise PlanError(
                 f"plan '{plan}' puts {own[0]!r} away from learn, and this version runs fragments of your own beside "
@@ -93,8 +98,6 @@ def _written(layout: tuple[frozenset[str], ...]) -> list[list[str]]:
 
 
 def _beside_learn(plan: Plan, graph: Graph) -> Plan:
-    from weft.plans.fit import complete
-
     loop = ("env", "act", "learn", "grad", "apply")
     kept = [tuple(n for n in g.fragments if role(n) in loop) for g in plan.groups]
     groups = tuple(Group(names, g.replicas, g.device) for names, g in zip(kept, plan.groups, strict=True) if names)

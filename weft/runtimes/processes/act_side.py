@@ -6,7 +6,6 @@ that nothing is compiled twice. In lockstep it waits for all, so that every plan
 
 from __future__ import annotations
 
-import time
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -16,10 +15,11 @@ import numpy as np
 from weft.core.buffers import timestep_buffers
 from weft.core.trees import tree_leaves, tree_map
 from weft.core.types import Acted, Array, Timestep, Tree
-from weft.runtimes.processes.acting import EPISODES_SECONDS, Acting
+from weft.runtimes.processes.acting import Acting
 from weft.runtimes.processes.outlet import Outlet
 from weft.runtimes.processes.side import Saved
 from weft.runtimes.processes.standing import Standing, to_words
+from weft.runtimes.processes.telling import Telling
 from weft.runtimes.unroll_buffer import UnrollBuffer
 from weft.streams.channel import Message, Reader, Stamp, Writer
 
@@ -114,8 +114,7 @@ class ActSide:
         self._seldom = [i for i, leaf in enumerate(leaves) if id(leaf) in self._final]
         self._truncated = next(i for i, leaf in enumerate(leaves) if leaf is like.truncated)
         self._sizes = [n for n in (2**k for k in range(16)) if n < len(lanes)] + [len(lanes)]
-        self._episodes: list[list[tuple[int, float, int]]] = [[]]
-        self._told = time.monotonic()
+        self._telling = Telling(acting.post.link)
         self.post.saves = self._standing
         self._on_accelerator = jax.local_devices()[0].platform != "cpu"
 
@@ -136,7 +135,7 @@ class ActSide:
                 self.post.tick()
             else:
                 self.post.wait()
-            self._tell()
+            self._telling.tell()
 
     def _advance(self, lane: LaneState) -> bool:
         """Take a lane as far as it gets without acting; whether it got anywhere."""
@@ -220,7 +219,7 @@ class ActSide:
         acting, buffer = self.acting, lane.buffer
         assert buffer is not None
         buffer.finish(acting.weights.params, lane.carry, acting.programs.bootstrap, last)
-        totals = buffer.count_episodes(lane.episode_return, lane.episode_length, self._episodes)
+        totals = buffer.count_episodes(lane.episode_return, lane.episode_length, self._telling.episodes)
         lane.episode_return, lane.episode_length = totals
         lane.outlet.commit(lane.version)
         lane.rolled, lane.state = True, State.SLOT
@@ -288,8 +287,3 @@ class ActSide:
             return None
         lanes = {"lanes": [lane.lane.index for lane in self.lanes]}
         return lanes, [leaf for where in stand for leaf in to_words(where)]
-
-    def _tell(self) -> None:
-        if self._episodes[0] and time.monotonic() - self._told > EPISODES_SECONDS:
-            self.acting.post.link.say("episodes", {"episodes": self._episodes[0]})
-            self._episodes, self._told = [[]], time.monotonic()

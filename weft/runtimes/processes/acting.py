@@ -20,9 +20,6 @@ from weft.runtimes.replicas import Layout
 from weft.runtimes.unroll_buffer import UnrollBuffer
 from weft.streams.channel import Reader
 
-EPISODES_SECONDS = 0.1
-"""How often finished episodes are told to the launcher."""
-
 
 class Acting:
     """An algorithm ready to act on this process's device, for lanes of ``rows`` environments each."""

@@ -5,7 +5,6 @@ Environments write straight into the slot that goes to learn. A JAX environment 
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import jax
@@ -16,26 +15,13 @@ from weft.core.trees import tree_map
 from weft.core.types import Tree
 from weft.envs.protocol import HostEnv, HostFactory, JaxEnv
 from weft.runtimes.blocks import fill, seen
-from weft.runtimes.processes.acting import EPISODES_SECONDS, Acting
+from weft.runtimes.processes.acting import Acting
 from weft.runtimes.processes.outlet import Outlet
 from weft.runtimes.processes.side import Saved
 from weft.runtimes.processes.standing import Standing, from_words, keep_where, standing_schema, to_words
+from weft.runtimes.processes.telling import Telling
 from weft.runtimes.rollout import make_rollout
 from weft.runtimes.unroll_buffer import UnrollBuffer
-
-
-class Telling:
-    """Tells the launcher of finished episodes, not too often."""
-
-    def __init__(self, acting: Acting) -> None:
-        self._link, self._told = acting.post.link, time.monotonic()
-        self.episodes: list[list[tuple[int, float, int]]] = [[]]
-
-    def tell(self) -> None:
-        """Say what there is to say, if it is time."""
-        if self.episodes[0] and time.monotonic() - self._told > EPISODES_SECONDS:
-            self._link.say("episodes", {"episodes": self.episodes[0]})
-            self.episodes, self._told = [[]], time.monotonic()
 
 
 class HostActor:
@@ -45,7 +31,7 @@ class HostActor:
         self.acting, self.outlet, self.make, self.seed, self.post = acting, outlet, make, seed, acting.post
         self.lane = outlet.lane
         self._env: HostEnv | None = None
-        self._telling = Telling(acting)
+        self._telling = Telling(acting.post.link)
         self._keys = acting.keys_of(self.lane)
         self._standing: Standing | None = None  # between two unrolls
         self.post.saves = self._saved
@@ -141,7 +127,7 @@ class JaxActor:
         self.acting, self.outlet, self.seed, self.lane, self.post = acting, outlet, seed, outlet.lane, acting.post
         rollout = make_rollout(acting.algorithm, env)
         self._init, self._roll = jax.jit(rollout.init), jax.jit(rollout.unroll, donate_argnums=(1,))
-        self._telling = Telling(acting)
+        self._telling = Telling(acting.post.link)
 
         self._still = True
         self.post.saves = lambda: ({"lanes": [self.lane.index]}, to_words(self._state)) if self._still else None

@@ -16,8 +16,8 @@ from weft.core.types import TrainState, Tree
 from weft.graph.algorithm import Algorithm
 from weft.runtimes.processes.account import OfLearner, OfRun
 from weft.runtimes.processes.grad_side import FLAGS
-from weft.runtimes.processes.learn_side import revived, words
 from weft.runtimes.processes.side import Post
+from weft.runtimes.processes.standing import from_words, to_words
 from weft.runtimes.processes.weights import publish
 from weft.streams.channel import Message, Reader, Writer
 
@@ -65,7 +65,7 @@ class ApplySide:
             self.train = init(np.int32(self.seed))
         else:
             shapes = jax.eval_shape(init, jax.ShapeDtypeStruct((), np.int32))
-            self.train = jax.device_put(revived(leaves, shapes))
+            self.train = jax.device_put(from_words(leaves, shapes))
         assert self.train is not None
         self.version = int(np.asarray(self.train.step))
         self._publish()
@@ -86,7 +86,7 @@ class ApplySide:
 
     def saved(self) -> list[np.ndarray[Any, Any]]:
         """The leaves of ``(train, ())``, keys as their words."""
-        return [np.asarray(words(leaf)) for leaf in jax.tree.leaves(self.train)]
+        return to_words(self.train)
 
     def _next(self, have: int) -> tuple[Reader, Message] | None:
         """In lockstep the next grad side's gradient; else whichever comes, if it is new enough."""

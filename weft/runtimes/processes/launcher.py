@@ -77,7 +77,6 @@ class Launcher:
         self.children: dict[int, Child] = {}
         self._lives: dict[int, int] = {}
         self._selector = selectors.DefaultSelector()
-        self._port: socket.socket | None = None
 
     def start(self, worker: int, more: dict[str, Any], arrays: list[np.ndarray[Any, Any]]) -> None:
         """Start a worker's next life; ``more`` and ``arrays`` go to it alone. Does not wait until it is ready."""

@@ -20,6 +20,7 @@ from weft.runtimes.blocks import Block
 from weft.runtimes.processes.account import OfRun
 from weft.runtimes.processes.collector import Collector
 from weft.runtimes.processes.side import Post
+from weft.runtimes.processes.standing import from_words, to_words
 from weft.runtimes.processes.weights import publish
 from weft.runtimes.programs import BLOCK_LIES, make_programs
 from weft.runtimes.replicas import Layout, Lies
@@ -71,7 +72,7 @@ class LearnSide:
             self.train, self.fragments = self._programs.init(seed, indices)[:2]
         else:
             shapes = jax.eval_shape(self._programs.init, seed, indices)[:2]
-            self.train, self.fragments = self._replicated(revived(leaves, shapes))
+            self.train, self.fragments = self._replicated(from_words(leaves, shapes))
         self.version = int(np.asarray(self.train.step))
         self._publish()
 
@@ -90,7 +91,7 @@ class LearnSide:
 
     def saved(self) -> list[np.ndarray[Any, Any]]:
         """The leaves of ``(train, fragments)``, keys as their words."""
-        return [np.asarray(words(leaf)) for leaf in jax.tree.leaves((self.train, self.fragments))]
+        return to_words((self.train, self.fragments))
 
     def _learn(self, batch: list[Message]) -> None:
         assert self.train is not None
@@ -147,20 +148,3 @@ class LearnSide:
             return jax.device_put(tree, self.layout.devices[0])
         sharding = self.layout.sharding(Lies.SHARED)
         return jax.jit(lambda x: x, out_shardings=sharding)(tree)
-
-
-def words(leaf: Any) -> Any:
-    """What NumPy can hold of a leaf: a PRNG key's words."""
-    return jax.random.key_data(leaf) if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
-
-
-def revived(leaves: list[np.ndarray[Any, Any]], shapes: Tree) -> Tree:
-    """Saved leaves as a tree of ``shapes``: words become keys again."""
-    likes, structure = jax.tree.flatten(shapes)
-    back = [
-        jax.random.wrap_key_data(jax.numpy.asarray(leaf))
-        if jax.numpy.issubdtype(like.dtype, jax.dtypes.prng_key)
-        else leaf
-        for leaf, like in zip(leaves, likes, strict=True)
-    ]
-    return jax.tree.unflatten(structure, back)

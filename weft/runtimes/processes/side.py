@@ -84,8 +84,3 @@ class Post:
         if self._since:
             self.words[OfWorker.BUSY_NS] += now - self._since
         self._since = now
-
-
-def rows_of(tree_arrays: list[np.ndarray[Any, Any]]) -> int:
-    """How many environments a timestep's arrays hold."""
-    return int(tree_arrays[0].shape[0])

@@ -13,7 +13,7 @@ import numpy as np
 
 from weft.core.types import Array, Timestep, Tree
 from weft.graph.algorithm import Algorithm
-from weft.graph.loops import as_schema, policy_view, timestep_schema
+from weft.graph.loops import as_schema, timestep_schema
 from weft.runtimes.engine import is_key
 
 
@@ -36,11 +36,6 @@ def standing_schema(algorithm: Algorithm, rows: int) -> Standing:
     timestep = timestep_schema(environment, rows)._replace(final_observation=None)
     totals: Any = (jax.ShapeDtypeStruct((rows,), np.float64), jax.ShapeDtypeStruct((rows,), np.int64))
     return Standing(jax.tree.map(widened, as_schema(algorithm.initial_carry())), timestep, *totals)
-
-
-def seen_by_act(standing: Standing) -> Timestep:
-    """The timestep as act sees it."""
-    return policy_view(standing.timestep)
 
 
 def to_words(tree: Tree) -> list[np.ndarray[Any, Any]]:
