@@ -10,7 +10,7 @@ import pytest
 
 from weft.core.delivery import Delivery
 from weft.plans import Machine, parse
-from weft.runtimes.processes.account import Account, OfLane, OfLearner, OfRun, OfWorker
+from weft.runtimes.processes.account import Account, OfGrad, OfLane, OfRun, OfWorker
 from weft.runtimes.processes.blueprint import Blueprint, Manner, draft
 from weft.runtimes.processes.gauges import WINDOW, Gauges, message_bytes
 from weft.runtimes.processes.link import Link
@@ -34,7 +34,7 @@ class Bench:
         self.account = Account(len(self.blueprint.lanes), len(self.blueprint.sides), self.blueprint.learners)
         self.now = 100.0
         specs = {w.name: spec for w in self.blueprint.wires}
-        self.gauges = Gauges(self.blueprint, specs, unroll=5, cores=4, warm_up=warm_up, clock=lambda: self.now)
+        self.gauges = Gauges(self.blueprint, specs, cores=4, warm_up=warm_up, clock=lambda: self.now)
 
     def work(self, kind: str, busy: float, waited: float) -> None:
         for side in self.blueprint.kind(kind):
@@ -175,7 +175,7 @@ def test_over_sockets_the_account_tells() -> None:
     bench.begin()
     bench.now += 2.0
     bench.account.run[OfRun.VERSION] = 6
-    bench.account.learners[0][OfLearner.TRAINED] = 6 * 8 * 5  # six gradients, each of 8 environments and 5 steps
+    bench.account.learners[0][OfGrad.SENT] = 6
     bench.look()
     streams = bench.gauges.streams()
     assert {name: row["messages_per_second"] for name, row in streams.items()} == {"gradients": 3.0, "params": 3.0}

@@ -212,11 +212,6 @@ class Reader(Protocol):
         ...
 
     @property
-    def released(self) -> int:
-        """Messages ever released; where memory is shared, by earlier readers too. 0 for LATEST."""
-        ...
-
-    @property
     def unread(self) -> int:
         """Messages that could be received at once (DROP_OLDEST: at most)."""
         ...

@@ -98,11 +98,6 @@ class RingReader(_Receiving):
         self._ring_writer()
 
     @property
-    def released(self) -> int:
-        """See ``channel.Reader``; 0 after close."""
-        return 0 if self._closed else self._ring.released[0]
-
-    @property
     def unread(self) -> int:
         """See ``channel.Reader``; 0 after close."""
         if self._closed:
@@ -166,11 +161,6 @@ class LatestReader(_Receiving):
 
     def release(self, message: Message) -> None:
         """Nothing to give back."""
-
-    @property
-    def released(self) -> int:
-        """Always 0: nothing is given back."""
-        return 0
 
     @property
     def unread(self) -> int:

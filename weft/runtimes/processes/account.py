@@ -1,7 +1,10 @@
 """The account: counters in shared memory, which outlive the worker that counts.
 
 Every word has one writer. What a worker has produced, sent and trained can be read after it was killed, so that the
-ledger balances whatever happens. NumPy only: environment workers have it too.
+ledger balances whatever happens. For that, words go before deeds: a message is numbered in the account and then sent,
+so that one that was never sent leaves a gap which its reader counts; it is accounted for and then released, so that
+one that comes again to the next life is known by its number, and left alone. NumPy only: environment workers have it
+too.
 """
 
 from __future__ import annotations
@@ -49,6 +52,13 @@ class OfLearner(IntEnum):
     STALE = 1  # dropped on arrival: too many versions behind
     DIED = 2  # dropped because a learner died: trained since the last checkpoint, or made by params that are gone
     LOST = 3  # unrolls that a killed sender had sent, and that never came
+
+
+class OfGrad(IntEnum):
+    """Words of a learner that computes gradients for apply, after those of OfLearner. In gradients."""
+
+    SENT = 4  # numbered by the grad side, and sent or about to be
+    TAKEN = 5  # applied or dropped by apply, or missed by it
 
 
 _WORDS = 8  # of each row: a cache line, so that writers do not disturb each other

@@ -16,10 +16,11 @@ from weft.core.types import TrainState, Tree
 from weft.graph.algorithm import Algorithm
 from weft.runtimes.processes.account import OfLearner, OfRun
 from weft.runtimes.processes.grad_side import FLAGS
+from weft.runtimes.processes.gradients import GradientInlet
 from weft.runtimes.processes.side import Post
 from weft.runtimes.processes.standing import from_words, to_words
 from weft.runtimes.processes.weights import publish
-from weft.streams.channel import Message, Reader, Writer
+from weft.streams.channel import Message, Writer
 
 
 class ApplySide:
@@ -29,7 +30,7 @@ class ApplySide:
         self,
         post: Post,
         algorithm: Algorithm,
-        readers: list[Reader],
+        inlets: list[GradientInlet],
         params: Writer,
         shapes: Tree,
         names: tuple[str, ...],
@@ -38,7 +39,7 @@ class ApplySide:
         lockstep: bool,
         max_lag: int,
     ) -> None:
-        self.post, self.algorithm, self.readers, self.params, self.names = post, algorithm, readers, params, names
+        self.post, self.algorithm, self.inlets, self.params, self.names = post, algorithm, inlets, params, names
         self.seed, self.lockstep, self.max_lag = seed, lockstep, max_lag
         self._structure = jax.tree.structure(shapes)
         self.train: TrainState | None = None
@@ -46,15 +47,13 @@ class ApplySide:
         post.saves = lambda: ({}, self.saved()) if self.version >= post.limit else None
         self._turn = 0
         self._lags: dict[int, int] = {}
-        self._counted = post.account.learners[-1]  # those before it are the grad sides'
-        count = len(readers)
 
         def mean_and_apply(train: TrainState, *messages: Tree) -> tuple[TrainState, Any]:
             gradients, figures = jax.tree.map(lambda *x: sum(x[1:], x[0]) / len(x), *messages)
             return algorithm.apply(train, gradients), figures
 
         self._apply = jax.jit(mean_and_apply, donate_argnums=(0,))
-        self._needed = count if lockstep else 1
+        self._needed = len(inlets) if lockstep else 1
 
     def start(self, leaves: list[np.ndarray[Any, Any]] | None = None) -> None:
         """Begin from nothing, or from a saved state's leaves; publishes the params."""
@@ -72,7 +71,7 @@ class ApplySide:
 
     def run(self) -> None:
         """Apply, for ever; raises Stopped at the run's end."""
-        held: list[tuple[Reader, Message]] = []
+        held: list[tuple[GradientInlet, Message]] = []
         while True:
             while len(held) < self._needed:
                 found = self._next(len(held)) if self.version < self.post.limit else None
@@ -88,25 +87,24 @@ class ApplySide:
         """The leaves of ``(train, ())``, keys as their words."""
         return to_words(self.train)
 
-    def _next(self, have: int) -> tuple[Reader, Message] | None:
+    def _next(self, have: int) -> tuple[GradientInlet, Message] | None:
         """In lockstep the next grad side's gradient; else whichever comes, if it is new enough."""
         if self.lockstep:
-            message = self.readers[have].receive(0)
-            return None if message is None else (self.readers[have], message)
-        for _ in self.readers:
-            reader = self.readers[self._turn]
-            self._turn = (self._turn + 1) % len(self.readers)
-            message = reader.receive(0)
+            message = self.inlets[have].receive()
+            return None if message is None else (self.inlets[have], message)
+        for _ in self.inlets:
+            inlet = self.inlets[self._turn]
+            self._turn = (self._turn + 1) % len(self.inlets)
+            message = inlet.receive()
             if message is None:
                 continue
             lag = self.version - message.stamp.version
             if 0 <= lag <= self.max_lag:
-                return reader, message
-            self._counted[OfLearner.STALE if lag > 0 else OfLearner.DIED] += message.stamp.count
-            reader.release(message)
+                return inlet, message
+            inlet.done(message, OfLearner.STALE if lag > 0 else OfLearner.DIED)
         return None
 
-    def _update(self, held: list[tuple[Reader, Message]]) -> None:
+    def _update(self, held: list[tuple[GradientInlet, Message]]) -> None:
         assert self.train is not None
         began = time.perf_counter()
         messages = [jax.tree.unflatten(self._structure, message.arrays) for _, message in held]
@@ -118,11 +116,10 @@ class ApplySide:
         self.version += 1
         if learned:
             self._publish()
-        for reader, message in held:
-            self._counted[OfLearner.TRAINED] += message.stamp.count
+        for inlet, message in held:
             lag = self.version - 1 - message.stamp.version
             self._lags[lag] = self._lags.get(lag, 0) + 1
-            reader.release(message)
+            inlet.done(message, OfLearner.TRAINED)
         lags, self._lags = self._lags, {}
         metrics = dict(zip(self.names, map(float, figures), strict=False))
         body = {

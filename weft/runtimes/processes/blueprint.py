@@ -269,7 +269,7 @@ class _Drafting:
     ) -> None:
         together = all(reader.worker == writer.worker for reader in readers)
         scheme = "inproc" if together else self.manner.channel
-        if together and stream == "unroll":  # how many were sent and released must outlive the worker, for the ledger
+        if together and stream == "unroll":  # what was sent outlives the worker: its next life trains on it
             scheme = "shm"
         name = stream if lane < 0 and label is None else f"{stream}/{lane if label is None else label}"
         wire = Wire(name, stream, writer.index, tuple(r.index for r in readers), lane, scheme, capacity, delivery)

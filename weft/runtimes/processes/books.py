@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 
-from weft.runtimes.processes.account import Account, OfLane, OfLearner
+from weft.runtimes.processes.account import Account, OfGrad, OfLane, OfLearner
 from weft.runtimes.processes.blueprint import Blueprint
-from weft.streams.channel import Created
 from weft.telemetry.ledger import Ledger
 
 READINGS = 50
@@ -23,17 +21,17 @@ class Books:
         self._steps = blueprint.lanes[0].rows * unroll  # of one unroll
         self._first = 0
         self._account: Account | None = None
-        self._channels: Mapping[str, Created] = {}
 
-    def open(self, account: Account, channels: Mapping[str, Created], first: int) -> None:
+    def open(self, account: Account, first: int) -> None:
         """New workers count in ``account``; their lanes begin with unroll ``first``.
 
         In lockstep its number says which params make it, and its noise.
         """
-        self._account, self._channels, self._first = account, channels, first
+        self._account, self._first = account, first
         lanes = account.lanes
         lanes[:, OfLane.COMMITTED] = lanes[:, OfLane.RELEASED] = first
         lanes[:, OfLane.PRODUCED] = first * self._steps
+        account.learners[:, list(OfGrad)] = first
 
     def go_back(self, ledger: Ledger) -> None:
         """Go on from a ledger that was saved, with new workers: what was in flight then is gone."""
@@ -42,20 +40,15 @@ class Books:
         self.base.in_flight = 0
 
     def settle(self, trained: int) -> None:
-        """The learners died: ``trained`` steps are in the checkpoint they go on from, all else released is lost."""
+        """The learners died: ``trained`` steps are in the checkpoint they go on from, all else they took is lost."""
         assert self._account is not None
-        lanes, words = self._account.lanes, self._account.learners
-        released = 0
-        for lane in self.blueprint.lanes:
-            channel = self._channels.get(f"unroll/{lane.index}")
-            known = int(lanes[lane.index][OfLane.RELEASED])
-            # One that was killed may have released more than it counted.
-            released += (max(known, channel.released) if channel is not None else known) * self._steps
-        released -= self._gradients_on_their_way()
-        if not self.blueprint.central:  # else the rows before the last are of grad sides that are alive, and count on
-            words[:, [OfLearner.TRAINED, OfLearner.DIED]] = 0
-        words[-1, OfLearner.TRAINED], words[-1, OfLearner.DIED] = trained - self.base.trained, 0
-        words[-1, OfLearner.DIED] = released - int(words[:, list(OfLearner)].sum())
+        words = self._account.learners
+        taken = int(self._account.lanes[:, OfLane.RELEASED].sum())
+        if self.blueprint.central:  # the rows before the last are of grad sides, which are alive and count on
+            words, taken = words[-1:], int(words[:, OfGrad.TAKEN].sum()) * self.blueprint.pieces
+        words[:, [OfLearner.TRAINED, OfLearner.DIED]] = 0
+        words[-1, OfLearner.TRAINED] = trained - self.base.trained
+        words[-1, OfLearner.DIED] = taken * self._steps - int(words[:, list(OfLearner)].sum())
 
     def ledger(self, trained: int = 0) -> Ledger:
         """The whole run's. What was read while workers were counting is read again.
@@ -86,6 +79,7 @@ class Books:
         return ledger
 
     def _gradients_on_their_way(self) -> int:
-        """Environment steps whose gradients apply has not released: each message is of one grad side's share."""
-        found = [channel for name, channel in self._channels.items() if name.startswith("gradients/")]
-        return sum(channel.unreleased for channel in found) * self.blueprint.pieces * self._steps
+        """Environment steps of gradients that apply has not taken: each is of one grad side's share."""
+        assert self._account is not None
+        sent, taken = self._account.learners[:, list(OfGrad)].sum(axis=0)
+        return int(sent - taken) * self.blueprint.pieces * self._steps

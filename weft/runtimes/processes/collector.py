@@ -39,10 +39,8 @@ class Collector:
         self._turn = 0
         self._waited = 0.0  # since when a batch has waited for a lane that would be too old for the next
         self.lags: dict[int, int] = {}  # how many unrolls were trained on with which lag
-        for inlet in inlets:  # a learner that was killed may have released more than it counted
-            words = self._lanes[inlet.lane]
-            words[OfLane.RELEASED] = max(int(words[OfLane.RELEASED]), inlet.reader.released)
-            inlet.expected = int(words[OfLane.RELEASED])
+        for inlet in inlets:
+            inlet.expected = int(self._lanes[inlet.lane][OfLane.RELEASED])
 
     def collect(self, version: int) -> list[Message] | None:
         """The batch for an update of params of ``version``; None while it is not complete. Does not wait."""
@@ -53,6 +51,11 @@ class Collector:
             lag = version - message.stamp.version
             self.lags[lag] = self.lags.get(lag, 0) + 1
         return [message for _, message in self._batch]
+
+    @property
+    def released(self) -> int:
+        """Unrolls of its lanes that were released, by earlier lives too."""
+        return sum(int(self._lanes[inlet.lane][OfLane.RELEASED]) for inlet in self.inlets)
 
     def trained(self, *, count: bool = True) -> None:
         """The batch that ``collect`` gave was learned from: its slots go back. ``count`` False: another counts it."""
@@ -119,19 +122,22 @@ class Collector:
         return now - self._waited < PATIENCE_SECONDS
 
     def _receive(self, inlet: Inlet) -> Message | None:
-        """The lane's next unroll. Over a socket, what a sender took with it when it was killed is counted as lost."""
+        """The lane's next unroll. What a sender took with it when it was killed is counted as lost."""
         message = inlet.reader.receive(0)
+        while message is not None and message.stamp.sequence < inlet.expected:
+            inlet.reader.release(message)  # accounted for by an earlier life, which was killed before it released it
+            message = inlet.reader.receive(0)
         if message is None:
             return None
         lost = message.stamp.sequence - inlet.expected
         if lost > 0:
-            self._words[OfLearner.LOST] += lost * message.stamp.count
             self._lanes[inlet.lane][OfLane.RELEASED] += lost
+            self._words[OfLearner.LOST] += lost * message.stamp.count
         inlet.expected = message.stamp.sequence + 1
         return message
 
     def _release(self, inlet: Inlet, message: Message, fate: OfLearner | None) -> None:
+        self._lanes[inlet.lane][OfLane.RELEASED] += 1
         if fate is not None:
             self._words[fate] += message.stamp.count
         inlet.reader.release(message)
-        self._lanes[inlet.lane][OfLane.RELEASED] += 1

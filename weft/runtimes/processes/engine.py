@@ -77,7 +77,6 @@ class ProcessEngine:
         self._gauges = Gauges(
             blueprint,
             self._specs,
-            unroll=prepared.algorithm.unroll,
             cores=prepared.machine.cores,
             warm_up=prepared.warm_up,
         )
@@ -209,7 +208,7 @@ class ProcessEngine:
         self._version = self._granted = version
         self._launcher.account.run[OfRun.LIMIT] = version
         first = version if self.blueprint.lockstep else 0
-        self._books.open(self._launcher.account, self._launcher.channels, first)
+        self._books.open(self._launcher.account, first)
         coordinator = self._launcher.reserve_port() if self.blueprint.learners > 1 else None
         self._lost = {}
         everyone = {worker.index for worker in self.blueprint.workers}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
-from weft.runtimes.processes.account import Account, OfLane, OfLearner, OfRun, OfWorker
+from weft.runtimes.processes.account import Account, OfGrad, OfLane, OfRun, OfWorker
 from weft.runtimes.processes.blueprint import STAGES, Blueprint
 from weft.streams.channel import ChannelSpec, Created
 from weft.streams.schema import dtype_of
@@ -39,12 +39,11 @@ class Gauges:
         blueprint: Blueprint,
         specs: Mapping[str, ChannelSpec],
         *,
-        unroll: int,
         cores: int,
         warm_up: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.blueprint, self.specs, self.unroll, self.cores, self.warm_up = blueprint, specs, unroll, cores, warm_up
+        self.blueprint, self.specs, self.cores, self.warm_up = blueprint, specs, cores, warm_up
         self._clock = clock
         self._looks: deque[_Look] = deque(maxlen=WINDOW)
         self._steady: _Look | None = None
@@ -134,14 +133,13 @@ class Gauges:
                 found[wire.stream] = found.get(wire.stream, 0) + channels[wire.name].committed
         # Over sockets only the ends know: what they have done with their messages is in the account.
         rows = self.blueprint.lanes[0].rows
-        share = rows * self.unroll * self.blueprint.pieces
         steps = int(account.lanes[:, OfLane.PRODUCED].sum()) // rows
         told = {
             "timestep": steps,
             "action": steps,
             "unroll": int(account.lanes[:, OfLane.COMMITTED].sum()),
             "params": int(account.run[OfRun.VERSION]),
-            "gradients": int(account.learners[:, OfLearner.TRAINED].sum()) // share,
+            "gradients": int(account.learners[:, OfGrad.SENT].sum()),
         }
         return found | {wire.stream: told[wire.stream] for wire in between if wire.stream not in found}
 

@@ -15,11 +15,12 @@ from weft.graph.graph import Graph
 from weft.runtimes.blocks import Block, as_unroll, join, seen
 from weft.runtimes.processes.account import OfRun
 from weft.runtimes.processes.collector import Collector
+from weft.runtimes.processes.gradients import GradientOutlet
 from weft.runtimes.processes.side import Post
 from weft.runtimes.processes.weights import Weights
 from weft.runtimes.programs import Programs, make_programs
 from weft.runtimes.replicas import Layout
-from weft.streams.channel import Message, Reader, Stamp, Writer
+from weft.streams.channel import Message, Reader
 
 FLAGS = ("learned", "rewards")
 """What travels after the metrics: whether all numbers, and the rewards as given, were finite."""
@@ -54,19 +55,12 @@ class GradSide:
         collector: Collector,
         schema: Block,
         params: Reader,
-        gradients: Writer,
+        gradients: GradientOutlet,
         *,
         seed: int,
         first: int,
-        life: int,
     ) -> None:
-        self.post, self.algorithm, self.collector, self.gradients, self.life = (
-            post,
-            algorithm,
-            collector,
-            gradients,
-            life,
-        )
+        self.post, self.algorithm, self.collector, self.gradients = post, algorithm, collector, gradients
         self._structure = jax.tree.structure(schema)
         layout = Layout((jax.local_devices()[0],))
         self._programs = make_programs(algorithm, graph, layout, recalls=not schema.extras, pieces=collector.pieces)
@@ -104,14 +98,11 @@ class GradSide:
             step = np.int32(batch[0].stamp.sequence * self.algorithm.unroll + 1)
             noise = self._programs.noise(self._keys, step)
         leaves: list[Any] = jax.tree.leaves(self._grad(self.weights.leaves, blocks, noise))
-        while (places := self.gradients.reserve(0)) is None:
+        while (places := self.gradients.reserve()) is None:
             self.post.wait()
         for place, leaf in zip(places, leaves, strict=True):
             np.copyto(place, np.asarray(leaf))
-        stamps = [message.stamp for message in batch]
-        oldest, count = min(s.version for s in stamps), sum(s.count for s in stamps)
-        self.gradients.commit(Stamp(self.post.index, self.life, stamps[0].sequence, oldest, count))
-        self.collector.trained(count=False)  # apply counts what it applies
+        self.gradients.send(batch)
 
 
 def _grad_of(algorithm: Algorithm, programs: Programs) -> Any:

@@ -27,7 +27,7 @@ class Outlet:
         self._slots: dict[int, tuple[Any, UnrollBuffer]] = {}
         self._words = account.lanes[lane.index]
         self.steps = schema.bootstrap.shape[0] * lane.rows
-        # In shared memory the channel itself knows how many were ever sent; a socket knows only its own.
+        # A number whose unroll was never sent stays a gap; and a socket knows only what it has sent itself.
         self._earlier = max(int(self._words[OfLane.COMMITTED]) - writer.committed, 0)
         self._words[OfLane.COMMITTED] = self.sequence
         self._words[OfLane.BEGUN], self._words[OfLane.ACT_LIFE] = 0, life
@@ -71,5 +71,5 @@ class Outlet:
         """Send the unroll; ``version`` is the oldest that acted in it."""
         stamp = Stamp(self.lane.index, self.life, self.sequence, version, self.steps)
         self._words[OfLane.BEGUN] = 0
+        self._words[OfLane.COMMITTED] = stamp.sequence + 1
         self._writer.commit(stamp)
-        self._words[OfLane.COMMITTED] = self.sequence

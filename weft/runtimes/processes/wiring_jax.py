@@ -18,6 +18,7 @@ from weft.runtimes.processes.apply_side import ApplySide
 from weft.runtimes.processes.blueprint import Lane, Side
 from weft.runtimes.processes.collector import Collector, Inlet
 from weft.runtimes.processes.grad_side import GradSide, gradient_schema
+from weft.runtimes.processes.gradients import GradientInlet, GradientOutlet
 from weft.runtimes.processes.learn_side import LearnSide
 from weft.runtimes.processes.outlet import Outlet
 from weft.runtimes.processes.standing import Standing, cut, from_words, keep_where, standing_schema
@@ -145,17 +146,19 @@ def _block(task: Task, algorithm: Algorithm) -> Block:
 
 
 def _wire_grad(task: Task, side: Side, algorithm: Algorithm, wired: Wired) -> None:
+    post, collector, block = task.post(side), _collector(task, side), _block(task, algorithm)
+    steps = algorithm.unroll * task.blueprint.lanes[0].rows
+    writer = task.writer(f"gradients/{side.rank}")
     grad = GradSide(
-        task.post(side),
+        post,
         algorithm,
         algorithm.graph(),
-        _collector(task, side),
-        _block(task, algorithm),
+        collector,
+        block,
         task.reader("params", side),
-        task.writer(f"gradients/{side.rank}"),
+        GradientOutlet(writer, collector, task.account, side.rank, steps, post.index, task.life),
         seed=int(task.body["seed"]),
         first=side.rank * algorithm.spec.envs,
-        life=task.life,
     )
     wired.sides.append(grad)
 
@@ -166,7 +169,10 @@ def _wire_apply(task: Task, side: Side, algorithm: Algorithm, wired: Wired) -> N
     apply = ApplySide(
         task.post(side),
         algorithm,
-        [task.reader(f"gradients/{grad.rank}", side) for grad in blueprint.kind("grad")],
+        [
+            GradientInlet(task.reader(f"gradients/{grad.rank}", side), task.account, grad.rank)
+            for grad in blueprint.kind("grad")
+        ],
         task.writer("params"),
         shapes,
         names,
