@@ -53,6 +53,26 @@ def test_a_writer_is_killed_in_the_midst_of_writing(far: str) -> None:
             assert end.lines()[-1] == ["sent", "4"]
 
 
+def test_a_writer_is_killed_while_the_reader_holds_all_slots(far: str) -> None:
+    """The next one must not send what there is no room for: it would be dropped, and the channel stand still."""
+    with Channel(far, ONE, capacity=2) as channel:
+        reader = channel.reader()
+        with far_end(channel, "write", count=2, then="wait"):
+            held = [got(reader, 20), got(reader, 20)]
+        with far_end(channel, "write", first=2, count=4) as end:
+            if far == "tcp":
+                end.until("sent")
+            time.sleep(0.2)
+            for message in held:
+                reader.release(message)
+            for number in range(2, 6):
+                message = got(reader, 20)
+                assert (message.place, message.stamp.sequence) == (number, number)
+                reader.release(message)
+            with pytest.raises(ChannelClosed):
+                reader.receive(20)
+
+
 def test_a_reader_is_killed_while_it_holds_messages(far: str) -> None:
     with Channel(far, ONE, capacity=4) as channel:
         writer = channel.writer()

@@ -156,6 +156,7 @@ def test_a_reader_that_lies() -> None:
         stranger.say(peer, Hello(stranger.address.token, FINGERPRINT, 0, -1))
         opened = decode(stranger.hear()[1])
         assert isinstance(opened, Open)
+        stranger.say(peer, Ack(0, 0, 0, 0, 0))
         assert isinstance(decode(stranger.hear()[1]), Data)
         for lie in (Ack(2, 2, 0, 2, 0), Ack(0, 1, 0, 1, 0), Ack(1, 1, 0, 0, 0), Data(0, NOTHING), Open("", "", 0, 0)):
             stranger.say(peer, lie)
@@ -163,6 +164,58 @@ def test_a_reader_that_lies() -> None:
         assert writer.unreleased == 1
         stranger.say(peer, Ack(1, 1, 0, 1, 0))
         assert eventually(lambda: writer.unreleased == 0)
+        stranger.say(peer, Bye())
+        assert isinstance(decode(stranger.hear()[1]), Bye)
+
+
+def test_a_writer_opens_while_words_of_the_one_before_are_on_their_way() -> None:
+    """The reader's Hello is out of date by then: it says another, and nothing of either writer is lost."""
+    with Channel("tcp", capacity=2) as channel:
+        reader: Any = channel.reader()
+        size = channel.spec.message_bytes
+        with Stranger(zmq.DEALER, channel) as first, Stranger(zmq.DEALER, channel) as second:
+            token = first.address.token
+            first.say(Open(token, FINGERPRINT, 1, 0))
+            assert decode(first.hear()[0]) == Ack(0, 0, 0, 0, 0)
+            second.say(b"")  # ZeroMQ's probe
+            assert decode(second.hear()[0]) == Hello(token, FINGERPRINT, 1, 0)
+            first.say(Data(0, NOTHING), bytes(size))
+            assert eventually(lambda: reader.unread == 1)
+            second.say(Open(token, FINGERPRINT, 2, 0))
+            assert decode(second.hear()[0]) == Hello(token, FINGERPRINT, 1, 1)
+            second.say(Open(token, FINGERPRINT, 2, 1))
+            second.say(Data(1, (9, 0, 0, 0, 0, 0)), bytes(size))
+            for producer in (0, 9):
+                message = got(reader)
+                assert message.stamp.producer == producer
+                reader.release(message)
+            assert reader.unexpected == 0
+
+
+def test_a_writer_begins_where_the_last_hello_says() -> None:
+    """As long as the reader has not taken it up; nothing is sent before there is known to be room."""
+    with Channel("tcp", capacity=2) as channel, Stranger(zmq.ROUTER, channel) as stranger:
+        token = stranger.address.token
+        writer: Any = channel.writer()
+        writer.send(arrays(0), Stamp(sequence=4))
+        peer, _ = stranger.hear()
+        opened = None
+        for next_place in (5, 6):
+            stranger.say(peer, Hello(token, FINGERPRINT, 1, next_place))
+            opened = decode(stranger.hear()[1])
+            assert isinstance(opened, Open)
+            assert opened.start == next_place
+        stranger.say(peer, Ack(6, 4, 0, 6, 0))  # it holds two of the writer before
+        assert not stranger.socket.poll(100)
+        stranger.say(peer, Ack(6, 5, 0, 6, 0))
+        data = decode(stranger.hear()[1])
+        assert isinstance(data, Data)
+        assert (data.place, data.stamp[2]) == (6, 4)
+        assert opened is not None
+        stranger.say(peer, Hello(token, FINGERPRINT, opened.session, 7))  # connected anew: it has had our first
+        again = decode(stranger.hear()[1])
+        assert isinstance(again, Open)
+        assert again.start == 7
         stranger.say(peer, Bye())
         assert isinstance(decode(stranger.hear()[1]), Bye)
 

@@ -54,6 +54,8 @@ class SendLink:
         self._fingerprint, self._session = fingerprint(ring.spec.leaves), new_session()
         self._copies = ring.spec.delivery is Delivery.DROP_OLDEST
         self._origin: int | None = None  # what the ring's place 0 is in the channel
+        self._known = False  # the reader has taken up what we opened
+        self._released: int | None = None  # how far the reader has released, in the channel; None: it has not said yet
         self._gaps_before = 0  # gaps that the reader of now does not know of
         self._open = self._leaving = False
         self._sent = 0  # places of the ring
@@ -91,7 +93,7 @@ class SendLink:
         """Send what the reader has room for."""
         ring = self._ring
         while self._open and self._sent < (committed := ring.committed):
-            if len(self._flying) >= ring.capacity:
+            if len(self._flying) >= ring.capacity or not self._room():
                 return
             if self._copies:
                 self._sent = max(self._sent, committed - ring.capacity)
@@ -113,6 +115,13 @@ class SendLink:
             self._leaving = self._say(encode(Bye()))
         return False
 
+    def _room(self) -> bool:
+        """Whether the reader can take one more: it may still hold messages of a writer before us."""
+        if self._copies:
+            return True
+        assert self._origin is not None
+        return self._released is not None and self._origin + self._sent - self._released < self._ring.capacity
+
     def _payload(self, place: int) -> tuple[np.ndarray[Any, Any], Any]:
         ring = self._ring
         if not self._copies:
@@ -125,13 +134,14 @@ class SendLink:
         ring = self._ring
         released, gaps = ring.released
         ring.words[READER_CLOSED] = 0
-        if self._origin is None:
-            self._origin = max(0, hello.next)
         new = hello.next < 0
+        self._known = self._known or hello.session == self._session
+        if self._origin is None or not (new or self._known):  # it has had something of a writer before us, meanwhile
+            self._origin = max(0, hello.next)
         if new:
             self._gaps_before = gaps
         start = released if new else min(ring.committed, max(released, hello.next - self._origin))
-        self._sent = start
+        self._sent, self._released = start, None
         self._flying.clear()
         self._open = True
         self._say(encode(Open(self._token, self._fingerprint, self._session, self._origin + start)))
@@ -143,6 +153,7 @@ class SendLink:
         if not ring.released[0] <= released <= cursor <= received <= self._sent:
             self.unexpected += 1
             return
+        self._known, self._released = True, ack.released
         while self._flying and self._flying[0] < received:
             self._flying.popleft()
         ring.words[CURSOR], ring.words[GAPS] = cursor, min(cursor, ack.gaps + self._gaps_before)
@@ -229,6 +240,9 @@ class ReceiveLink:
             words[COMMITTED] = self._next = start
         elif self._in_order and start > self._next:
             self.unexpected += 1  # it would leave some out
+            return
+        elif start < self._next and opened.session != self._session:  # a writer before it was not all heard yet
+            self._say(peer, Hello(self._token, self._fingerprint, self._session, self._next))
             return
         self._writer, self._session, self._told = peer, opened.session, None
         words[WRITER_CLOSED] = 0

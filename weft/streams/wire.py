@@ -5,7 +5,8 @@ Each side that is connected to says ``Hello`` first. Of an ordinary channel that
     reader                                writer
     Hello(session, next)          ──▶                    what I have of your session, if anything
                                   ◀──    Open(start)     I go on there
-                                  ◀──    Data, payload   in order of place, at most ``capacity`` that were not received
+    Ack(received, released, …)    ──▶                    how much room there is
+                                  ◀──    Data, payload   in order of place, at most ``capacity`` that were not released
     Ack(received, released, …)    ──▶                    the writer keeps a slot until it was released
 
 Of a LATEST channel it is the writer, and each reader answers ``Ask(have)``, which is answered by ``Data`` once there is
