@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 
@@ -32,6 +33,10 @@ def test_an_environment_that_raises_in_a_worker_is_named_with_the_users_tracebac
     assert "self.total // 0" in err
     assert "ZeroDivisionError" in err
     assert "this should not have happened" not in err
+    assert "it is replaced" not in err, "it failed, and said why"
+    summary = json.loads((run.folder / "summary.json").read_text())
+    assert summary["exit"] == "failed"
+    assert "self.total // 0" in summary["error"]
 
 
 def test_an_environment_that_cannot_be_made_in_a_worker_stops_everything_with_the_reason(training):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import time
 
 import pytest
 from running import missing
@@ -55,12 +57,23 @@ def test_several_killed_at_once_are_all_replaced(training):
     assert missing(run.summary["samples"]) == 0
 
 
-def test_one_of_two_learners_killed_brings_both_back(training):
+@pytest.mark.parametrize("heard", ["as it happens", "after the other's error"])
+def test_one_of_two_learners_killed_brings_both_back(training, heard):
+    """The survivor meets an error in what they do together, which must not be taken for the run's."""
     run = training("a2c", "CartPole-v1", "--plan", "env*2 | act | learn*2", *SMALL)
     run.wait_for_learning(2)
     run.wait_for_checkpoint()
     before = run.workers()
-    run.kill("learn-1")
+    if heard == "as it happens":
+        run.kill("learn-1")
+    else:  # a launcher that has been slow hears of both at once, and of nothing before
+        os.kill(before["learn-1"], signal.SIGSTOP)
+        time.sleep(1.0)
+        run.process.send_signal(signal.SIGSTOP)
+        os.kill(before["learn-1"], signal.SIGKILL)
+        log = run.folder / "logs" / "learn-0.log"
+        run.wait(lambda: "Traceback" in log.read_text(), 20.0, "an error of learn-0")
+        run.process.send_signal(signal.SIGCONT)
     for name in ("learn-0", "learn-1"):
         run.wait_for_another(name, before[name], SECONDS_TO_REPLACE)
     run.wait_for_learning(2)

@@ -35,6 +35,25 @@ def test_a_signal_ends_a_run_that_is_saved_and_goes_on(training):
     assert "resumed, but not exactly: all environments begin a fresh episode" in again.err
 
 
+def test_a_learner_that_dies_while_the_run_ends_takes_nothing_from_the_ledger(training):
+    """The run goes back to a checkpoint and ends there, without another report."""
+    run = training(*ARGUMENTS, "--steps", "100000000", "--checkpoint-seconds", "0.5")
+    run.wait_for_checkpoint()
+    run.wait_for_learning(2)
+    learner = run.workers()["learn-0"]
+    os.kill(learner, signal.SIGSTOP)
+    run.process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    os.kill(learner, signal.SIGKILL)
+    assert run.end() == 130
+    assert run.left() == []
+    summary = run.summary
+    assert summary["restarts"] == 1
+    assert missing(summary["samples"]) == 0
+    assert summary["samples"]["trained"] == summary["env_steps"] > 0
+    assert "learner died" in summary["samples"]["dropped"]
+
+
 def test_a_signal_to_the_whole_group_while_workers_start_is_the_launchers_alone(training):
     """As a terminal's Ctrl-C is: workers that have not yet got as far as to ignore it must not die of it."""
     run = training(*ARGUMENTS, "--steps", "100000000")

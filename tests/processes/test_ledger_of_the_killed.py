@@ -23,6 +23,7 @@ from weft.runtimes.processes.outlet import Outlet
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec, Leaf
 from weft.streams.registry import create, open_reader, open_writer
+from weft.telemetry.ledger import Ledger
 
 ROUNDS, UNROLL = 4, 5
 MAX_LAG = 1
@@ -93,6 +94,7 @@ class Bench:
         self.made = self.version = self.kills = 0
         self.trained: list[int] = []  # what the params hold: the numbers of unrolls
         self.checkpoint: list[int] = []
+        self.at_the_kill: Ledger | None = None  # of who does not learn
         self.workers = [Worker(self, lane) for lane in self.blueprint.lanes]
         self.learner = Applies(self) if self.blueprint.central else Learns(self)
 
@@ -126,6 +128,7 @@ class Bench:
                         step()
                     except Killed:
                         self.kills += 1
+                        self.at_the_kill = self.books.ledger()  # others go on and report, before its next life begins
                         worker.live()
                         if self.forgets:
                             self.learner.reconnect(worker.lane.index)
@@ -268,6 +271,7 @@ def test_at_whichever_store_a_worker_is_killed_every_sample_is_in_the_ledger_onc
             bench.run(2)  # what was lost on its way is noticed when the next comes
             ledger = bench.books.ledger()
             assert bench.kills == 1
+            assert bench.at_the_kill is None or bench.at_the_kill.balanced, f"store {kill}: {bench.at_the_kill}"
             assert ledger.balanced, f"killed at store {kill}: {ledger}"
             assert ledger.trained == len(bench.trained) * bench.steps
             assert len(set(bench.trained)) == len(bench.trained), f"killed at store {kill}: trained on twice"

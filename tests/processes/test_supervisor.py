@@ -9,6 +9,7 @@ from weft.runtimes.processes.supervisor import (
     MAX_EARLY_DEATHS,
     MAX_EARLY_KILLS,
     Died,
+    Doubt,
     Fail,
     Failed,
     Hung,
@@ -40,7 +41,44 @@ def test_an_error_fails_the_run_with_what_the_worker_said():
     supervisor, named = supervised()
     (fail,) = supervisor.handle(Failed(named["env-1"], "environment 5 raised at step 7"))
     assert fail == Fail("worker env-1 failed: environment 5 raised at step 7")
+    assert supervisor.handle(Died(named["env-1"], "left with exit code 1")) == []  # it has said why
     assert supervisor.restarts == 0
+
+
+@pytest.mark.parametrize("lockstep", [True, False])
+@pytest.mark.parametrize("first", ["error", "death"])
+def test_an_error_of_a_learner_whose_peer_was_killed_is_no_failure(first, lockstep):
+    supervisor, named = supervised("env*2 | act | learn*2", lockstep=lockstep)
+    complaint, death = Failed(named["learn-0"], "Gloo: closed by peer"), Died(named["learn-1"], HOW, True)
+    for event in (complaint, death) if first == "error" else (death, complaint):
+        instructions = supervisor.handle(event)
+        expected = [Doubt] if event is complaint else [Tell, Recover]
+        assert kinds(instructions) == expected
+    assert supervisor.handle(Died(named["learn-0"], "left with exit code 1")) == []  # it has said why
+    supervisor.recovered(supervisor.learning)
+    for worker in supervisor.learning:
+        supervisor.handle(Ready(worker))
+    assert kinds(supervisor.handle(Died(named["learn-0"], HOW, True))) == [Tell, Recover]
+
+
+def test_an_error_that_all_learners_meet_fails_the_run_with_the_first():
+    supervisor, named = supervised("env*2 | act | learn*2")
+    assert supervisor.handle(Failed(named["learn-1"], "your network raised")) == [
+        Doubt("worker learn-1 failed: your network raised")
+    ]
+    (fail,) = supervisor.handle(Failed(named["learn-0"], "Gloo: closed by peer"))
+    assert fail == Fail("worker learn-1 failed: your network raised")
+
+
+def test_an_error_of_a_learner_that_starts_again_is_tried_again_but_not_for_ever():
+    """The others may have been killed again meanwhile, or a port taken."""
+    supervisor, named = supervised("env*2 | act | learn*2")
+    supervisor.handle(Died(named["learn-1"], HOW, True))
+    for early in range(1, MAX_EARLY_DEATHS + 1):
+        supervisor.recovered(supervisor.learning)
+        instructions = supervisor.handle(Failed(named["learn-0"], "cannot connect"))
+        assert kinds(instructions) == ([Tell, Recover] if early < MAX_EARLY_DEATHS else [Fail])
+    assert "cannot connect" in instructions[0].reason
 
 
 @pytest.mark.parametrize("lockstep", [True, False])

@@ -69,7 +69,10 @@ class Engine(Protocol):
         ...
 
     def saved(self) -> tuple[Tree, dict[str, Any]]:
-        """Everything that an exact resume needs: arrays, and a JSON document. Waits for what is under way."""
+        """Everything that an exact resume needs: arrays, and a JSON document. Waits for what is under way.
+
+        The document of an engine with workers has its ledger, ``samples``, and the ``restarts`` since the last report.
+        """
         ...
 
     def advance(self, learn_steps: int) -> Callable[[], Report]:

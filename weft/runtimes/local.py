@@ -25,6 +25,7 @@ from weft.core.errors import (
     RunError,
     UnknownName,
     WeftError,
+    WorkerFailed,
 )
 from weft.runtimes.config import Prepared, RunConfig, Settings, layout_of, prepare
 from weft.runtimes.counters import Counters
@@ -35,6 +36,7 @@ from weft.runtimes.interrupt import Interrupt, interruptible
 from weft.runtimes.run import Run
 from weft.services import checkpoints
 from weft.services.run_folder import RunFolder, default_name, open_run
+from weft.telemetry.ledger import Ledger
 from weft.telemetry.plain import Plain, Quiet
 from weft.telemetry.telemetry import Telemetry, open_telemetry
 
@@ -277,6 +279,9 @@ class _Execution:
 
     def _save(self, engine: Engine, telemetry: Telemetry) -> None:
         tree, document = engine.saved()
+        if "samples" in document:  # workers may have died, and have counted, since the last report
+            self.counters.ledger = Ledger.from_json(document["samples"])
+            self.counters.restarts += document["restarts"]
         document = {"engine": document, "counters": self.counters.to_document()}
         checkpoints.save(
             self.folder.checkpoints, self.counters.learn_steps, tree, document, keep=self.settings.keep_checkpoints
@@ -289,7 +294,7 @@ class _Execution:
     def _finish(self, engine: Engine, how: str, error: Exception | None = None) -> Run:
         try:
             params = jax.device_get(engine.train_state().params)
-        except RuntimeError:  # a device or a worker that failed has taken them with it
+        except (RuntimeError, WorkerFailed):  # a device or a worker that failed has taken them with it
             saved = checkpoints.load_latest(self.folder.checkpoints, engine.template(), lambda text: None)
             if error is None and saved is None:
                 raise

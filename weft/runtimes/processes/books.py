@@ -8,8 +8,8 @@ from weft.runtimes.processes.account import Account, OfGrad, OfLane, OfLearner
 from weft.runtimes.processes.blueprint import Blueprint
 from weft.telemetry.ledger import Ledger
 
-READINGS = 50
-"""How often the account is read at most until it adds up: workers go on counting, one word after another."""
+GLANCE_SECONDS, PATIENCE_SECONDS = 0.05, 2.0
+"""For how long the account is read again until it adds up: workers go on counting, one word after another."""
 
 
 class Books:
@@ -50,17 +50,17 @@ class Books:
         words[-1, OfLearner.TRAINED] = trained - self.base.trained
         words[-1, OfLearner.DIED] = taken * self._steps - int(words[:, list(OfLearner)].sum())
 
-    def ledger(self, trained: int = 0) -> Ledger:
-        """The whole run's. What was read while workers were counting is read again.
+    def ledger(self, trained: int = 0, seconds: float = GLANCE_SECONDS) -> Ledger:
+        """The whole run's. What was read while workers were counting is read again, for up to ``seconds``.
 
         At least ``trained`` steps were trained on: the first learner tells, and the others may be about to count.
         """
-        for _ in range(READINGS):
+        deadline = time.monotonic() + seconds
+        while True:
             ledger = self._read()
-            if ledger.balanced and ledger.trained >= trained:
-                break
+            if (ledger.balanced and ledger.trained >= trained) or time.monotonic() > deadline:
+                return ledger
             time.sleep(0.001)
-        return ledger
 
     def _read(self) -> Ledger:
         assert self._account is not None
@@ -71,15 +71,26 @@ class Books:
         released = int(lanes[:, OfLane.RELEASED].sum()) * steps - before
         ledger = Ledger(produced, int(learners[:, OfLearner.TRAINED].sum()))
         ledger.in_flight = (produced - lost - committed) + (committed - released)  # half built, and on their way
-        ledger.in_flight += self._gradients_on_their_way()
+        ledger.in_flight += self._in_gradients()
         ledger.drop("worker died", lost + int(learners[:, OfLearner.LOST].sum()))
         ledger.drop("stale", int(learners[:, OfLearner.STALE].sum()))
         ledger.drop("learner died", int(learners[:, OfLearner.DIED].sum()))
         ledger.merge(self.base)
         return ledger
 
-    def _gradients_on_their_way(self) -> int:
-        """Environment steps of gradients that apply has not taken: each is of one grad side's share."""
+    def _in_gradients(self) -> int:
+        """Environment steps of gradients that apply has not taken, or that were never sent by who was killed.
+
+        A grad side releases a gradient's unrolls before it sends it. Its next life counts what came of that; until
+        then, and while it is doing so, they are on their way.
+        """
         assert self._account is not None
-        sent, taken = self._account.learners[:, list(OfGrad)].sum(axis=0)
-        return int(sent - taken) * self.blueprint.pieces * self._steps
+        lanes, learners, pieces = self._account.lanes, self._account.learners, self.blueprint.pieces
+        on_their_way = 0
+        for side in self.blueprint.kind("grad"):
+            words = learners[side.rank]
+            dropped = int(words[list(OfLearner)].sum()) // self._steps
+            released, sent = int(lanes[list(side.lanes), OfLane.RELEASED].sum()), int(words[OfGrad.SENT])
+            on_their_way += (sent - int(words[OfGrad.TAKEN])) * pieces
+            on_their_way += max(0, released - dropped - sent * pieces)  # below 0 would be a mistake: let it be seen
+        return on_their_way * self._steps

@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 
 from weft.runtimes.processes.account import Account, OfLane, OfLearner
+from weft.runtimes.processes.numbered import receive_numbered
 from weft.streams.channel import Message, Reader
 
 PATIENCE_SECONDS = 2.0
@@ -123,14 +124,11 @@ class Collector:
 
     def _receive(self, inlet: Inlet) -> Message | None:
         """The lane's next unroll. What a sender took with it when it was killed is counted as lost."""
-        message = inlet.reader.receive(0)
-        while message is not None and message.stamp.sequence < inlet.expected:
-            inlet.reader.release(message)  # accounted for by an earlier life, which was killed before it released it
-            message = inlet.reader.receive(0)
-        if message is None:
+        received = receive_numbered(inlet.reader, inlet.expected)
+        if received is None:
             return None
-        lost = message.stamp.sequence - inlet.expected
-        if lost > 0:
+        message, lost = received
+        if lost:
             self._lanes[inlet.lane][OfLane.RELEASED] += lost
             self._words[OfLearner.LOST] += lost * message.stamp.count
         inlet.expected = message.stamp.sequence + 1

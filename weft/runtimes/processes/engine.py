@@ -17,7 +17,7 @@ from weft.runtimes.config import Prepared
 from weft.runtimes.engine import Episode, Report, StateLost, make_stages
 from weft.runtimes.processes.account import OfRun
 from weft.runtimes.processes.blueprint import Blueprint
-from weft.runtimes.processes.books import Books
+from weft.runtimes.processes.books import PATIENCE_SECONDS, Books
 from weft.runtimes.processes.gauges import Gauges
 from weft.runtimes.processes.launcher import Heard, Launcher, how_it_ended
 from weft.runtimes.processes.link import Said
@@ -26,6 +26,7 @@ from weft.runtimes.processes.standing import from_words, joined, standing_schema
 from weft.runtimes.processes.supervisor import (
     LEARNING,
     Died,
+    Doubt,
     Fail,
     Failed,
     Hung,
@@ -43,6 +44,9 @@ from weft.telemetry.ledger import Ledger
 
 START_SECONDS = 120.0
 """What workers have to get ready: JAX loads, environments are made."""
+
+DOUBT_SECONDS = 3.0
+"""How long an error of one of several learners may turn out to be another's death."""
 
 
 class ProcessState(NamedTuple):
@@ -83,6 +87,8 @@ class ProcessEngine:
         self._lags: dict[int, int] = {}
         self._books = Books(blueprint, prepared.algorithm.unroll)
         self._told_restarts = 0
+        self._doubt: tuple[float, str] | None = None  # when the run is to fail, and why
+        self._failed = ""  # why it has
 
     @property
     def asynchronous(self) -> bool:
@@ -134,7 +140,8 @@ class ProcessEngine:
             lanes |= {lane: part.arrays[k * size : (k + 1) * size] for k, lane in enumerate(mine)}
         state = from_words(joined([lanes[k] for k in sorted(lanes)]), like.lanes) if lanes else ()
         trained = self._version * self.prepared.steps_per_learn
-        document = {"samples": self._books.ledger(trained).to_json(), "snapshots": snapshots}
+        ledger = self._books.ledger(trained, PATIENCE_SECONDS)
+        document = {"samples": ledger.to_json(), "restarts": self._new_restarts(), "snapshots": snapshots}
         return ProcessState(train, fragments, state), document
 
     def advance(self, learn_steps: int) -> Callable[[], Report]:
@@ -156,8 +163,8 @@ class ProcessEngine:
     def train_state(self) -> TrainState:
         """The learner's state."""
         learner = jax.eval_shape(self._stages.init, jax.ShapeDtypeStruct((), np.int32))
-        (said,) = self._fetch_state(())
-        train: TrainState = from_words(said.arrays, learner)[0]
+        (arrays,) = (said.arrays for said in self._fetch_state(()) if said.body["side"] == self._holder)
+        train: TrainState = from_words(arrays, learner)[0]
         return train
 
     def close(self) -> None:
@@ -170,7 +177,7 @@ class ProcessEngine:
 
     def _go_on(self, leaves: list[np.ndarray[Any, Any]] | None, version: int, ledger: Ledger) -> None:
         """From a state and the ledger as it was then: with new workers, or with those that are still alive."""
-        self._resume_leaves = leaves
+        self._resume_leaves, self._doubt = leaves, None
         self._learned.clear()
         if self._launcher is not None and not self.blueprint.lockstep:
             self._revive(version, ledger)
@@ -260,6 +267,8 @@ class ProcessEngine:
         # Recover last: it leaves by an exception, and who died at the same time must be replaced all the same.
         for instruction in sorted(instructions, key=lambda i: isinstance(i, Recover)):
             self._do(instruction)
+        if self._doubt is not None and time.monotonic() > self._doubt[0]:
+            self._do(Fail(self._doubt[1]))
 
     def _take(self, heard: Heard) -> list[Instruction]:
         said = heard.said
@@ -288,7 +297,10 @@ class ProcessEngine:
     def _do(self, instruction: Instruction) -> None:
         match instruction:
             case Fail(reason):
-                raise WorkerFailed(f"{reason}\nLogs of all workers are in {self.logs}.")
+                self._failed = f"{reason}\nLogs of all workers are in {self.logs}."
+                raise WorkerFailed(self._failed)
+            case Doubt(reason):
+                self._doubt = self._doubt or (time.monotonic() + DOUBT_SECONDS, reason)
             case Tell(text):
                 self.warn(text)
             case Kill(worker):
@@ -309,12 +321,18 @@ class ProcessEngine:
         return tuple(side.index for side in self.blueprint.sides if side.kind in ("env", "act", "actor"))
 
     def _fetch_state(self, more: tuple[int, ...]) -> list[Said]:
-        """What the learner's side, and ``more`` sides, have to save. Raises StateLost where one of them is gone."""
-        sides = {self._holder, *more}
+        """What learners' sides, and ``more`` sides, have to save. Raises StateLost where one of them is gone.
+
+        All learners are asked, although one has the state: the others may not have counted yet what is in it. Raises
+        WorkerFailed where the run has failed: who is asked might wait for ever for a worker that is gone.
+        """
+        if self._failed:
+            raise WorkerFailed(self._failed)
+        sides = {*(side.index for side in self.blueprint.sides if side.kind in LEARNING), *more}
         workers = {self.blueprint.sides[side].worker for side in sides}
         self._saved.clear()
         for worker in workers:
-            self._running().say(worker, "save")
+            self._running().say(worker, "save", {"sides": sorted(sides)})
         while not sides <= set(self._saved):
             if not workers <= self.supervisor.ready:
                 raise StateLost
@@ -328,7 +346,6 @@ class ProcessEngine:
         metrics = {name: np.array([row["metrics"][name] for row in rows]) for name in rows[0]["metrics"]}
         episodes, self._episodes = self._episodes, []
         learned, rewards = all(row["learned"] for row in rows), all(row["rewards"] for row in rows)
-        restarts, self._told_restarts = self.supervisor.restarts - self._told_restarts, self.supervisor.restarts
         launcher = self._running()
         self._gauges.look(launcher.account, launcher.channels, last - first + 1)
         return Report(
@@ -340,10 +357,15 @@ class ProcessEngine:
             False,
             self._gauges.shares(),
             self._books.ledger(last * self.prepared.steps_per_learn),
-            restarts,
+            self._new_restarts(),
             self._figures(),
             self._gauges.streams(),
         )
+
+    def _new_restarts(self) -> int:
+        """Of workers, since it was last told."""
+        told, self._told_restarts = self._told_restarts, self.supervisor.restarts
+        return self._told_restarts - told
 
     def _figures(self) -> dict[str, float]:
         """The lag of what was trained on since the last report; how busy the stages and full the queues are."""

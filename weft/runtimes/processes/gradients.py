@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from weft.runtimes.processes.account import Account, OfGrad, OfLearner
 from weft.runtimes.processes.collector import Collector
+from weft.runtimes.processes.numbered import receive_numbered
 from weft.streams.channel import Arrays, Message, Reader, Stamp, Writer
 
 
@@ -47,14 +48,11 @@ class GradientInlet:
 
     def receive(self) -> Message | None:
         """The next gradient, if it is there. What a killed grad side numbered and never sent is counted as lost."""
-        message = self._reader.receive(0)
-        while message is not None and message.stamp.sequence < self._of_grad[OfGrad.TAKEN]:
-            self._reader.release(message)  # accounted for by an earlier life, which was killed before it released it
-            message = self._reader.receive(0)
-        if message is None:
+        received = receive_numbered(self._reader, int(self._of_grad[OfGrad.TAKEN]))
+        if received is None:
             return None
-        lost = message.stamp.sequence - int(self._of_grad[OfGrad.TAKEN])
-        if lost > 0:
+        message, lost = received
+        if lost:
             self._of_grad[OfGrad.TAKEN] += lost
             self._counted[OfLearner.LOST] += lost * message.stamp.count
         return message

@@ -77,6 +77,7 @@ class Launcher:
         self.children: dict[int, Child] = {}
         self._lives: dict[int, int] = {}
         self._selector = selectors.DefaultSelector()
+        self._port: socket.socket | None = None
 
     def start(self, worker: int, more: dict[str, Any], arrays: list[np.ndarray[Any, Any]]) -> None:
         """Start a worker's next life; ``more`` and ``arrays`` go to it alone. Does not wait until it is ready."""
@@ -129,12 +130,12 @@ class Launcher:
                 heard.append(Heard(worker, None, self._reap(worker)))
         return heard
 
-    def say(self, worker: int, kind: str) -> None:
+    def say(self, worker: int, kind: str, body: dict[str, Any] | None = None) -> None:
         """Say something to a worker; one that is gone does not hear it."""
         child = self.children.get(worker)
         if child is not None:
             with suppress(LinkClosed):
-                child.link.say(kind)
+                child.link.say(kind, body)
 
     def starting(self, ready: set[int]) -> list[tuple[int, float]]:
         """The workers that are not ``ready``, and for how many seconds they have been alive."""
@@ -173,6 +174,7 @@ class Launcher:
         for worker in list(self.children):
             self._reap(worker)
         self._selector.close()
+        self._release_port()
         for channel in self.channels.values():
             channel.close()
         for bell in self.bells.values():
@@ -180,10 +182,21 @@ class Launcher:
         self.account.close()
 
     def reserve_port(self) -> str:
-        """A loopback address for the learners' coordinator."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return f"127.0.0.1:{probe.getsockname()[1]}"
+        """A loopback address for the learners' coordinator, kept from others until the next is reserved."""
+        self._release_port()
+        self._port = socket.socket()
+        if hasattr(socket, "SO_REUSEPORT"):  # the coordinator, which is of the same user and asks for it too, may share
+            self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._port.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{self._port.getsockname()[1]}"
+        if not hasattr(socket, "SO_REUSEPORT"):
+            self._release_port()
+        return address
+
+    def _release_port(self) -> None:
+        if self._port is not None:
+            self._port.close()
+            self._port = None
 
     def _reap(self, worker: int) -> int:
         """Wait for a process that is going, and forget it; its exit code."""

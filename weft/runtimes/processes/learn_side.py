@@ -60,7 +60,7 @@ class LearnSide:
         self.train: TrainState | None = None
         self.fragments: tuple[Tree, ...] = ()
         self.version = 0
-        post.saves = lambda: ({}, self.saved()) if self.version >= post.limit else None
+        post.saves = lambda: ({}, self.saved() if rank == 0 else []) if self.version >= post.limit else None
 
     def start(self, leaves: list[np.ndarray[Any, Any]] | None = None) -> None:
         """Begin from nothing, or from the leaves of a saved ``(train, fragments)``; publishes the params."""

@@ -1,6 +1,8 @@
 """What to do when a worker starts, reports, fails, dies or hangs. Pure: an event in, instructions out.
 
 a worker says an error          the run fails with it: the next life would meet it too
+one of several learners does    it is doubted for a while: where another was killed, that is why; otherwise as above
+one that was ready before does  while it starts again with others: it is tried again, as if it had died
 dies before it was ever ready   the run fails, with the end of its log
 env, act or actor dies          it is replaced; others go on
 a learner dies                  all learners are replaced, and go on from the last checkpoint
@@ -83,13 +85,20 @@ class Fail:
 
 
 @dataclass(frozen=True)
+class Doubt:
+    """End the run with this reason, unless a learner turns out to have died before long."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class Tell:
     """Warn the user."""
 
     text: str
 
 
-Instruction: TypeAlias = Kill | Replace | Recover | Fail | Tell
+Instruction: TypeAlias = Kill | Replace | Recover | Fail | Doubt | Tell
 
 MAX_EARLY_DEATHS = 3
 """Lives in a row that may end by themselves before they were ready, once the worker has been ready before."""
@@ -106,6 +115,7 @@ class Supervisor:
     ready: set[int] = field(default_factory=set)
     _been_ready: set[int] = field(default_factory=set)
     _early: dict[int, int] = field(default_factory=dict)
+    _complaints: dict[int, str] = field(default_factory=dict)  # of workers that met an error
 
     @property
     def learning(self) -> tuple[int, ...]:
@@ -122,7 +132,7 @@ class Supervisor:
                 self._early[worker] = 0
                 return []
             case Failed(worker, report):
-                return [Fail(f"worker {self._name(worker)} failed: {report}")]
+                return self._failed(worker, report)
             case Hung(worker, seconds):
                 text = f"worker {self._name(worker)} has not got on for {seconds:.0f} s: it is killed and replaced"
                 return [Tell(text), Kill(worker)]
@@ -133,8 +143,24 @@ class Supervisor:
         """The shell has killed these and started their next lives."""
         for worker in workers:
             self.ready.discard(worker)
+            self._complaints.pop(worker, None)
+
+    def _failed(self, worker: int, report: str) -> list[Instruction]:
+        reason, learning = f"worker {self._name(worker)} failed: {report}", set(self.learning)
+        together = worker in learning and len(learning) > 1
+        if together and worker in self._been_ready and worker not in self.ready:
+            return self._died(worker, f"failed: {report}", killed=False)
+        self._complaints[worker] = reason
+        # Learners are one program: where one is killed, the others meet an error in what they do together.
+        if not together:
+            return [Fail(reason)]
+        if learning <= self._complaints.keys():
+            return [Fail(next(text for other, text in self._complaints.items() if other in learning))]
+        return [Doubt(reason)]
 
     def _died(self, worker: int, how: str, killed: bool) -> list[Instruction]:
+        if worker in self._complaints:
+            return []  # it has said why
         name = self._name(worker)
         if worker not in self._been_ready:
             return [Fail(f"worker {name} {how} before it was ready")]

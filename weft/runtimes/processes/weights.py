@@ -8,7 +8,6 @@ import jax
 import numpy as np
 
 from weft.core.types import Array, Tree
-from weft.runtimes.processes.side import Post
 from weft.streams.channel import Reader, Stamp, Writer
 
 
@@ -31,13 +30,6 @@ class Weights:
         self.params = jax.tree.unflatten(self._structure, self.leaves)
         self.version = message.stamp.version
         return True
-
-    def wait_for(self, version: int, post: Post) -> None:
-        """Wait until the params are of ``version`` or later. Raises Stopped."""
-        while self.version < version:
-            if not self.refresh():
-                post.wait()
-        self.refresh()
 
 
 def publish(writer: Writer, params: Tree, version: int) -> None:

@@ -52,7 +52,13 @@ def _join_learners(task: Task, sides: list[Side]) -> tuple[Any, ...]:
         return (jax.local_devices()[0],)
     if task.blueprint.workers[learning[0].worker].device == "cpu":
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(coordinator, task.blueprint.learners, learning[0].rank, initialization_timeout=60)
+    jax.distributed.initialize(
+        coordinator,
+        task.blueprint.learners,
+        learning[0].rank,
+        initialization_timeout=60,
+        coordinator_bind_address=coordinator,  # by itself it would be reached from other machines
+    )
     first: dict[int, Any] = {}
     for device in sorted(jax.devices(), key=lambda d: d.id):
         first.setdefault(device.process_index, device)

@@ -85,7 +85,8 @@ def _listen(link: Link, made: Any) -> None:
             said = link.hear()
             if said is not None and said.kind == "save":
                 for side in made.sides:
-                    side.post.ask()
+                    if side.post.index in said.body["sides"]:
+                        side.post.ask()
     except LinkClosed:
         os._exit(1)
     except BaseException as error:  # a launcher that waits for an answer must not wait for ever
