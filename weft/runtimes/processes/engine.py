@@ -2,77 +2,52 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
-from weft.core.errors import ConfigError, WorkerFailed
+from weft.core.errors import ConfigError
 from weft.core.recipe import to_recipe
 from weft.core.types import TrainState, Tree
 from weft.runtimes.config import Prepared
-from weft.runtimes.engine import Episode, Report, StateLost, make_stages
+from weft.runtimes.engine import Episode, Report, make_stages
 from weft.runtimes.processes.account import OfRun
 from weft.runtimes.processes.blueprint import Blueprint
 from weft.runtimes.processes.books import PATIENCE_SECONDS, Books
+from weft.runtimes.processes.crew import Beginning, Crew
 from weft.runtimes.processes.gauges import Gauges
-from weft.runtimes.processes.launcher import Heard, Launcher, how_it_ended
+from weft.runtimes.processes.lags import Lags
 from weft.runtimes.processes.link import Said
+from weft.runtimes.processes.saving import put_together, state_schema
 from weft.runtimes.processes.schemas import channel_specs
-from weft.runtimes.processes.standing import from_words, joined, standing_schema, to_words
-from weft.runtimes.processes.supervisor import (
-    LEARNING,
-    Died,
-    Doubt,
-    Fail,
-    Failed,
-    Hung,
-    Instruction,
-    Kill,
-    Ready,
-    Recover,
-    Replace,
-    Supervisor,
-    Tell,
-)
-from weft.runtimes.processes.watch import Watch
-from weft.runtimes.rollout import make_rollout
+from weft.runtimes.processes.standing import from_words, to_words
+from weft.runtimes.processes.supervisor import LEARNING
 from weft.telemetry.ledger import Ledger
-
-START_SECONDS = 120.0
-"""What workers have to get ready: JAX loads, environments are made."""
-
-DOUBT_SECONDS = 3.0
-"""How long an error of one of several learners may turn out to be another's death."""
-
-
-class ProcessState(NamedTuple):
-    """What a checkpoint holds: the learner's state, and in lockstep where the lanes stand, side by side."""
-
-    train: TrainState
-    fragments: tuple[Tree, ...]
-    lanes: Tree  # a Standing, or a LoopState where actors roll a JAX environment out; else ()
 
 
 class ProcessEngine:
     """Runs a blueprint's workers. Learning goes on between ``advance`` and the report, so it is asynchronous."""
 
     def __init__(self, prepared: Prepared, blueprint: Blueprint, logs: Path, hang_seconds: float) -> None:
-        self.prepared, self.blueprint, self.logs, self.hang_seconds = prepared, blueprint, logs, hang_seconds
+        self.prepared, self.blueprint = prepared, blueprint
         self.warn: Callable[[str], None] = lambda text: None  # replaced by who shows it
         self._stages = make_stages(prepared.algorithm, prepared.graph)
         compiled = bool(blueprint.kind("actor")) and prepared.source.pure is not None
         self._specs = channel_specs(blueprint, prepared.algorithm, compiled=compiled)
-        self._launcher: Launcher | None = None
-        self.supervisor = Supervisor(blueprint)
-        self._watch = Watch(blueprint, hang_seconds)
+        self._crew = Crew(
+            blueprint,
+            logs,
+            hang_seconds,
+            begin=self._beginning,
+            take=self._take,
+            warn=lambda text: self.warn(text),
+        )
         self._version = self._granted = 0
         self._learned: dict[int, dict[str, Any]] = {}
         self._episodes: list[Episode] = []
-        self._saved: dict[int, Said] = {}
         self._compiled = compiled
         self._lane_leaves: list[np.ndarray[Any, Any]] = []
         self._snapshots: dict[str, Any] = {}
@@ -84,11 +59,9 @@ class ProcessEngine:
             cores=prepared.machine.cores,
             warm_up=prepared.warm_up,
         )
-        self._lags: dict[int, int] = {}
+        self._lags = Lags()
         self._books = Books(blueprint, prepared.algorithm.unroll)
         self._told_restarts = 0
-        self._doubt: tuple[float, str] | None = None  # when the run is to fail, and why
-        self._failed = ""  # why it has
 
     @property
     def asynchronous(self) -> bool:
@@ -111,42 +84,20 @@ class ProcessEngine:
 
     def template(self) -> Tree:
         """The saved state's structure, shapes and dtypes."""
-        train, fragments = jax.eval_shape(self._stages.init, jax.ShapeDtypeStruct((), np.int32))
-        return ProcessState(train, fragments, self._lanes_schema())
-
-    def _lanes_schema(self) -> Tree:
-        prepared = self.prepared
-        if not self.blueprint.lockstep:
-            return ()
-        if not self._compiled:
-            return standing_schema(prepared.algorithm, prepared.envs)
-        assert prepared.source.pure is not None
-        rollout = make_rollout(prepared.algorithm, prepared.source.pure)
-        indices = jax.ShapeDtypeStruct((prepared.envs,), np.int32)
-        return jax.eval_shape(rollout.init, jax.ShapeDtypeStruct((), np.int32), indices)
+        return state_schema(self.prepared, self._stages, lockstep=self.blueprint.lockstep, compiled=self._compiled)
 
     def saved(self) -> tuple[Tree, dict[str, Any]]:
         """The learner's state, fetched from its worker. Only while nothing is under way."""
-        like = self.template()
-        said = self._fetch_state(self._standing_sides if self.blueprint.lockstep else ())
-        (learner,) = (s.arrays for s in said if s.body["side"] == self._holder)
-        train, fragments = from_words(learner, (like.train, like.fragments))
-        lanes: dict[int, list[np.ndarray[Any, Any]]] = {}
-        snapshots: dict[str, Any] = {}
-        for part in said:
-            snapshots |= part.body.get("snapshots", {})
-            mine = part.body.get("lanes", ())
-            size = len(part.arrays) // max(len(mine), 1)
-            lanes |= {lane: part.arrays[k * size : (k + 1) * size] for k, lane in enumerate(mine)}
-        state = from_words(joined([lanes[k] for k in sorted(lanes)]), like.lanes) if lanes else ()
+        said = self._crew.ask(self._learning | self._standing if self.blueprint.lockstep else self._learning)
+        state, snapshots = put_together(said, self._holder, self.template())
         trained = self._version * self.prepared.steps_per_learn
         ledger = self._books.ledger(trained, PATIENCE_SECONDS)
         document = {"samples": ledger.to_json(), "restarts": self._new_restarts(), "snapshots": snapshots}
-        return ProcessState(train, fragments, state), document
+        return state, document
 
     def advance(self, learn_steps: int) -> Callable[[], Report]:
         """Grant ``learn_steps`` more learn steps; the result waits for them."""
-        launcher = self._running()
+        launcher = self._crew.launcher
         first = self._granted + 1
         self._granted += learn_steps
         launcher.account.run[OfRun.LIMIT] = self._granted
@@ -155,7 +106,7 @@ class ProcessEngine:
 
         def fetch() -> Report:
             while self._version < last:
-                self._pump(0.2)
+                self._crew.hear(0.2)
             return self._report(first, last)
 
         return fetch
@@ -163,23 +114,21 @@ class ProcessEngine:
     def train_state(self) -> TrainState:
         """The learner's state."""
         learner = jax.eval_shape(self._stages.init, jax.ShapeDtypeStruct((), np.int32))
-        (arrays,) = (said.arrays for said in self._fetch_state(()) if said.body["side"] == self._holder)
+        (arrays,) = (said.arrays for said in self._crew.ask(self._learning) if said.body["side"] == self._holder)
         train: TrainState = from_words(arrays, learner)[0]
         return train
 
     def close(self) -> None:
         """End all workers; may be called twice."""
-        if self._launcher is not None:
-            self._launcher.close()
-            self._launcher = None
+        self._crew.close()
 
     # ---- starting ---------------------------------------------------------------------------------------------------
 
     def _go_on(self, leaves: list[np.ndarray[Any, Any]] | None, version: int, ledger: Ledger) -> None:
         """From a state and the ledger as it was then: with new workers, or with those that are still alive."""
-        self._resume_leaves, self._doubt = leaves, None
+        self._resume_leaves = leaves
         self._learned.clear()
-        if self._launcher is not None and not self.blueprint.lockstep:
+        if self._crew.running and not self.blueprint.lockstep:
             self._revive(version, ledger)
             return
         self._books.go_back(ledger)
@@ -187,157 +136,73 @@ class ProcessEngine:
 
     def _revive(self, version: int, ledger: Ledger) -> None:
         """New learners among producers that go on. What was trained on since the checkpoint is gone, and counted."""
-        launcher, learning = self._running(), self.supervisor.learning
-        for worker in learning:
-            launcher.end(worker)
+        learning = self._crew.supervisor.learning
+        self._crew.dismiss(learning)
         self._books.settle(ledger.trained)
         self._version = self._granted = version
-        launcher.account.run[OfRun.LIMIT] = version
-        self.supervisor.recovered(learning)
-        coordinator = launcher.reserve_port() if self.blueprint.learners > 1 else None
-        for worker in learning:
-            self._start(worker, coordinator)
+        self._crew.launcher.account.run[OfRun.LIMIT] = version
+        self._crew.start(learning)
         # Not for others that died at the same time: they may wait for what only learning sets free.
-        self._await_ready(set(learning))
+        self._crew.await_ready(set(learning))
 
     def _begin(self, version: int) -> None:
-        self.close()
-        prepared = self.prepared
+        prepared, crew = self.prepared, self._crew
         common = {
             "algorithm": to_recipe(prepared.algorithm, "the algorithm"),
             "spec": to_recipe(prepared.algorithm.spec),
             "source": _source_recipe(prepared),
             "seed": prepared.seed,
         }
-        self.supervisor.recovered(tuple(worker.index for worker in self.blueprint.workers))
-        self._watch = Watch(self.blueprint, self.hang_seconds)
-        self._launcher = Launcher(self.blueprint, self._specs, common, self.logs)
+        crew.gather(self._specs, common)
         self._version = self._granted = version
-        self._launcher.account.run[OfRun.LIMIT] = version
-        first = version if self.blueprint.lockstep else 0
-        self._books.open(self._launcher.account, first)
-        coordinator = self._launcher.reserve_port() if self.blueprint.learners > 1 else None
+        account = crew.launcher.account
+        account.run[OfRun.LIMIT] = version
+        self._books.open(account, version if self.blueprint.lockstep else 0)
         self._lost = {}
         everyone = {worker.index for worker in self.blueprint.workers}
         stepping = {side.worker for side in self.blueprint.kind("env")} if self._lane_leaves else set()
-        for worker in sorted(stepping):  # first: act must know which environments could not be brought back
-            self._start(worker, coordinator)
-        self._await_ready(stepping)
-        for worker in sorted(everyone - stepping):
-            self._start(worker, coordinator)
-        self._await_ready(everyone)
-        self._gauges.begin(self._launcher.account, self._launcher.channels)
+        crew.start(stepping)  # first: act must know which environments could not be brought back
+        crew.await_ready(stepping)
+        crew.start(everyone - stepping)
+        crew.await_ready(everyone)
+        self._gauges.begin(account, crew.launcher.channels)
 
-    def _start(self, worker: int, coordinator: str | None) -> None:
-        launcher = self._running()
+    def _beginning(self, worker: int) -> Beginning:
+        """What a worker goes on from: learners from the saved state, in lockstep the others from where they stood."""
         kinds = {self.blueprint.sides[s].kind for s in self.blueprint.workers[worker].sides}
         leaves = (self._resume_leaves or []) if kinds & set(LEARNING) else []
         standing = self._lane_leaves if kinds & {"act", "actor"} else []
-        more = {"resumed": len(leaves), "standing": bool(standing), "coordinator": coordinator, "lost": self._lost}
+        words: dict[str, Any] = {"resumed": len(leaves), "standing": bool(standing), "lost": self._lost}
         if self._lane_leaves and not self._compiled and kinds & {"env", "actor"}:
-            more["snapshots"] = self._snapshots
-        launcher.start(worker, more, [*leaves, *standing])
+            words["snapshots"] = self._snapshots
+        return words, [*leaves, *standing]
 
-    def _await_ready(self, workers: set[int]) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while not workers <= self.supervisor.ready:
-            self._pump(0.2)
-            if time.monotonic() > deadline:
-                late = [self.blueprint.workers[i].name for i in sorted(workers - self.supervisor.ready)]
-                raise WorkerFailed(
-                    f"not ready after {START_SECONDS:.0f} s: {', '.join(late)}. Their logs are in {self.logs}."
-                )
-
-    # ---- hearing ----------------------------------------------------------------------------------------------------
-
-    def _running(self) -> Launcher:
-        assert self._launcher is not None
-        return self._launcher
-
-    def _pump(self, timeout: float) -> None:
-        """Hear workers for up to ``timeout`` seconds, and do what follows from it."""
-        instructions: list[Instruction] = []
-        for worker, seconds in self._watch.stuck(self._running().account.sides, self.supervisor.ready):
-            instructions += self.supervisor.handle(Hung(worker, seconds))
-        for worker, seconds in self._running().starting(self.supervisor.ready):
-            if seconds > START_SECONDS + 5.0:  # a later life; who waits for a first one gives up before
-                instructions += self.supervisor.handle(Hung(worker, seconds))
-        for heard in self._running().hear(timeout):
-            instructions += self._take(heard)
-        # Recover last: it leaves by an exception, and who died at the same time must be replaced all the same.
-        for instruction in sorted(instructions, key=lambda i: isinstance(i, Recover)):
-            self._do(instruction)
-        if self._doubt is not None and time.monotonic() > self._doubt[0]:
-            self._do(Fail(self._doubt[1]))
-
-    def _take(self, heard: Heard) -> list[Instruction]:
-        said = heard.said
-        if said is None:
-            killed = heard.code is not None and heard.code < 0
-            return self.supervisor.handle(Died(heard.worker, how_it_ended(heard.code), killed))
+    def _take(self, said: Said) -> None:
+        """What a worker has said."""
         match said.kind:
             case "ready":
                 self._lost |= said.body.get("lost") or {}
-                return self.supervisor.handle(Ready(heard.worker))
-            case "error":
-                text = said.body["text"] or said.body["kind"]
-                trace = said.body["traceback"]
-                return self.supervisor.handle(Failed(heard.worker, f"{text}\n{trace}" if trace else text))
             case "learned":
                 self._version = said.body["version"]
                 self._learned[self._version] = said.body
-                for lag, count in said.body["lags"]:
-                    self._lags[lag] = self._lags.get(lag, 0) + count
+                self._lags.add(said.body["lags"])
             case "episodes":
                 self._episodes += [tuple(episode) for episode in said.body["episodes"]]
-            case "saved":
-                self._saved[said.body["side"]] = said
-        return []
 
-    def _do(self, instruction: Instruction) -> None:
-        match instruction:
-            case Fail(reason):
-                self._failed = f"{reason}\nLogs of all workers are in {self.logs}."
-                raise WorkerFailed(self._failed)
-            case Doubt(reason):
-                self._doubt = self._doubt or (time.monotonic() + DOUBT_SECONDS, reason)
-            case Tell(text):
-                self.warn(text)
-            case Kill(worker):
-                self._running().kill(worker)
-            case Replace(worker):
-                self._start(worker, None)
-            case Recover():
-                raise StateLost
+    @property
+    def _learning(self) -> set[int]:
+        """The sides that learn. All are asked to save: one has the state, others may not have counted yet."""
+        return {side.index for side in self.blueprint.sides if side.kind in LEARNING}
 
     @property
     def _holder(self) -> int:
         """The side that has the learner's state."""
-        return next(side.index for side in self.blueprint.sides if side.kind in LEARNING)
+        return min(self._learning)
 
     @property
-    def _standing_sides(self) -> tuple[int, ...]:
+    def _standing(self) -> set[int]:
         """The sides that know where lanes stand."""
-        return tuple(side.index for side in self.blueprint.sides if side.kind in ("env", "act", "actor"))
-
-    def _fetch_state(self, more: tuple[int, ...]) -> list[Said]:
-        """What learners' sides, and ``more`` sides, have to save. Raises StateLost where one of them is gone.
-
-        All learners are asked, although one has the state: the others may not have counted yet what is in it. Raises
-        WorkerFailed where the run has failed: who is asked might wait for ever for a worker that is gone.
-        """
-        if self._failed:
-            raise WorkerFailed(self._failed)
-        sides = {*(side.index for side in self.blueprint.sides if side.kind in LEARNING), *more}
-        workers = {self.blueprint.sides[side].worker for side in sides}
-        self._saved.clear()
-        for worker in workers:
-            self._running().say(worker, "save", {"sides": sorted(sides)})
-        while not sides <= set(self._saved):
-            if not workers <= self.supervisor.ready:
-                raise StateLost
-            self._pump(0.2)
-        return [self._saved[side] for side in sorted(sides)]
+        return {side.index for side in self.blueprint.sides if side.kind in ("env", "act", "actor")}
 
     # ---- reporting --------------------------------------------------------------------------------------------------
 
@@ -346,8 +211,9 @@ class ProcessEngine:
         metrics = {name: np.array([row["metrics"][name] for row in rows]) for name in rows[0]["metrics"]}
         episodes, self._episodes = self._episodes, []
         learned, rewards = all(row["learned"] for row in rows), all(row["rewards"] for row in rows)
-        launcher = self._running()
+        launcher = self._crew.launcher
         self._gauges.look(launcher.account, launcher.channels, last - first + 1)
+        lags, figures = self._lags.figures(), self._gauges.figures(launcher.account)
         return Report(
             last - first + 1,
             metrics,
@@ -358,25 +224,14 @@ class ProcessEngine:
             self._gauges.shares(),
             self._books.ledger(last * self.prepared.steps_per_learn),
             self._new_restarts(),
-            self._figures(),
+            figures if self.blueprint.lockstep else figures | lags,
             self._gauges.streams(),
         )
 
     def _new_restarts(self) -> int:
         """Of workers, since it was last told."""
-        told, self._told_restarts = self._told_restarts, self.supervisor.restarts
+        told, self._told_restarts = self._told_restarts, self._crew.supervisor.restarts
         return self._told_restarts - told
-
-    def _figures(self) -> dict[str, float]:
-        """The lag of what was trained on since the last report; how busy the stages and full the queues are."""
-        lags, self._lags = self._lags, {}
-        count = sum(lags.values())
-        figures = self._gauges.figures(self._running().account)
-        if count and not self.blueprint.lockstep:
-            figures["lag"] = sum(lag * n for lag, n in lags.items()) / count
-            figures["lag_max"] = float(max(lags))
-            figures |= {f"lag/{lag}": n / count for lag, n in sorted(lags.items())}
-        return figures
 
 
 def _source_recipe(prepared: Prepared) -> Any:
