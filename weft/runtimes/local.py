@@ -34,6 +34,7 @@ from weft.runtimes.fused import MAX_DISPATCH, FusedEngine
 from weft.runtimes.hosted import HostedEngine
 from weft.runtimes.interrupt import Interrupt, interruptible
 from weft.runtimes.run import Run
+from weft.runtimes.summary import summarise
 from weft.services import checkpoints
 from weft.services.run_folder import RunFolder, default_name, open_run
 from weft.telemetry.ledger import Ledger
@@ -299,50 +300,14 @@ class _Execution:
             if error is None and saved is None:
                 raise
             params = jax.device_get(saved[0].train.params) if error is None and saved is not None else {}
-        summary = self._summary(how, params, error)
+        summary = summarise(self.prepared, self.counters, self.folder.path, how, params)
+        if how == "interrupted" and self.interrupt.signal is not None:
+            summary["signal"] = self.interrupt.signal.name
+        if error is not None:
+            summary["error"] = str(error)
         self.folder.write_summary(summary)
         return self._as_run(params, summary)
 
     def _as_run(self, params: Any, summary: dict[str, Any]) -> Run:
         prepared = self.prepared
         return Run(self.folder.path, prepared.algorithm, params, summary, prepared.seeds, prepared.source)
-
-    def _summary(self, how: str, params: Any, error: Exception | None) -> dict[str, Any]:
-        prepared, counters = self.prepared, self.counters
-        summary: dict[str, Any] = {
-            "algorithm": prepared.name,
-            "environment": prepared.source.name,
-            "plan": str(prepared.plan),
-            "seed": prepared.seed,
-            "envs": prepared.envs,
-            "env_steps": counters.env_steps,
-            "learn_steps": counters.learn_steps,
-            "wall_seconds": round(counters.wall_seconds, 3),
-            "compile_seconds": round(counters.compile_seconds, 3),
-            "env_steps_per_second": round(counters.env_steps_per_second, 1),
-            "frame_skip": prepared.source.spec.frame_skip,
-            "episodes": sum(window.total for window in counters.windows),
-            "return_mean": counters.return_mean,
-            "params_sha256": checkpoints.params_sha256(params),
-            "samples": counters.ledger.to_json(),
-            "restarts": counters.restarts,
-            "exit": how,
-            "run": str(self.folder.path),
-        }
-        if prepared.seeds:
-            summary["seeds"] = [
-                {
-                    "seed": prepared.seed + k,
-                    "return_mean": window.return_mean,
-                    "episodes": window.total,
-                    "params_sha256": checkpoints.params_sha256(jax.tree.map(lambda x, k=k: x[k], params)),
-                }
-                for k, window in enumerate(counters.windows)
-            ]
-        if counters.streams:
-            summary["streams"] = counters.streams
-        if how == "interrupted" and self.interrupt.signal is not None:
-            summary["signal"] = self.interrupt.signal.name
-        if error is not None:
-            summary["error"] = str(error)
-        return summary
