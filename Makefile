@@ -13,9 +13,10 @@ $(BIN)/weft: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $(BIN)/weft
 
-$(VENV)/.dev: $(BIN)/weft pyproject.toml
+$(VENV)/.dev: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
-	@touch $@
+	@touch $(BIN)/weft $@
 
 train: $(BIN)/weft ## train PPO on Gymnasium's CartPole-v1 and say where the run is
 	$(BIN)/weft train ppo CartPole-v1 --seed 1

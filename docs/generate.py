@@ -16,7 +16,8 @@ import sys
 from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
-from typing import TypeAlias
+from types import ModuleType
+from typing import NoReturn, TypeAlias
 
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent / "tests"
@@ -34,7 +35,8 @@ learn work on batches of other shapes, and XLA takes their sums in another order
 starts, with the reason given below. Plans have two of whatever they replicate, each in a process of its own; `inline`
 has none, so that channels do not matter to it.
 
-This page is generated: `python docs/generate.py`. The tests in `tests/conformance/` try some of its cells each time."""
+This page is generated: `python docs/generate.py`. The tests in `tests/conformance/` try some of its cells each time.
+What the same cells reach without lockstep is in [asynchronous.md](asynchronous.md)."""
 
 UNTRIED = "not tried"
 
@@ -50,8 +52,21 @@ def page(outcomes: Mapping[Cell, str]) -> str:
     """The page's text; plans that are refused are asked for their reason here."""
     import cells as matrix
 
+    rows, reasons = table(outcomes)
+    introduction = INTRODUCTION.format(tolerance=matrix.TOLERANCE, steps=matrix.LEARN_STEPS)
+    why = [f"- {_whom(whom, len(matrix.ALGORITHMS))}: {text}" for text, whom in reasons.items()]
+    expressions = [f"- `{name}`: `{text}`" for name, text in matrix.COUNTED.items()]
+    parts = ["", *rows, "", "## As they were run", "", *expressions, "", "## Reasons", "", *why]
+    return "\n".join([introduction, *parts]) + "\n"
+
+
+def table(outcomes: Mapping[Cell, str]) -> tuple[list[str], dict[str, list[tuple[str, str]]]]:
+    """The lines of the table, and who is refused for which reason."""
+    import cells as matrix
+
     columns = list(product(matrix.ENVIRONMENTS, matrix.CHANNELS))
-    rows, reasons = [], {}
+    rows: list[str] = []
+    reasons: dict[str, list[tuple[str, str]]] = {}
     for algorithm, plan in product(matrix.ALGORITHMS, matrix.PLANS):
         refusal = refused(algorithm, plan)
         if refusal is not None:
@@ -59,12 +74,7 @@ def page(outcomes: Mapping[Cell, str]) -> str:
         told = ["refused" if refusal else outcomes.get((algorithm, plan, *column), UNTRIED) for column in columns]
         rows.append(f"| {algorithm} | `{plan}` | {' | '.join(told)} |")
     head = f"| algorithm | plan | {' | '.join(f'{e}, {c}' for e, c in columns)} |"
-    table = [head, "|---" * (len(columns) + 2) + "|", *rows]
-    introduction = INTRODUCTION.format(tolerance=matrix.TOLERANCE, steps=matrix.LEARN_STEPS)
-    why = [f"- {_whom(whom, len(matrix.ALGORITHMS))}: {text}" for text, whom in reasons.items()]
-    expressions = [f"- `{name}`: `{text}`" for name, text in matrix.COUNTED.items()]
-    parts = ["", *table, "", "## As they were run", "", *expressions, "", "## Reasons", "", *why]
-    return "\n".join([introduction, *parts]) + "\n"
+    return [head, "|---" * (len(columns) + 2) + "|", *rows], reasons
 
 
 def read(text: str) -> dict[Cell, str]:
@@ -107,31 +117,44 @@ def tried(cell: Cell) -> str:
     return "equal" if distance == 0.0 else "runs" if distance < matrix.TOLERANCE else f"DIFFERS by {distance:.1e}"
 
 
-def main(only: list[str], say: Callable[[str], object]) -> int:
-    """Try all cells, or ``only`` those that have one of these words for each kind of word given. The exit code."""
+def good(outcome: str) -> bool:
+    """Whether a cell's outcome is as it should be."""
+    return outcome in ("equal", "runs")
+
+
+def main(only: list[str], say: Callable[[str], object], of: ModuleType) -> int:
+    """Try all cells, or ``only`` those that have one of these words for each kind of word given. The exit code.
+
+    ``of`` has the page: PAGE, where it is; ``page``, its text; ``tried``, the outcome of a cell; and ``good``.
+    """
     kinds = [{word for word in only if word in {cell[k] for cell in cells()}} for k in range(4)]
-    outcomes = read(PAGE.read_text()) if only and PAGE.exists() else {}
-    done = {cell for cell, outcome in outcomes.items() if "--rest" in only and outcome in ("equal", "runs")}
+    outcomes = read(of.PAGE.read_text()) if only and of.PAGE.exists() else {}
+    done = {cell for cell, outcome in outcomes.items() if "--rest" in only and of.good(outcome)}
     bad = 0
     for cell in cells():
         if cell in done or any(kind and cell[k] not in kind for k, kind in enumerate(kinds)) or refused(*cell[:2]):
             continue
         try:
-            outcomes[cell] = tried(cell)
+            outcomes[cell] = of.tried(cell)
         except Exception as error:
             outcomes[cell] = f"FAILED: {type(error).__name__}"
             say(str(error))
-        bad += outcomes[cell] not in ("equal", "runs")
+        bad += not of.good(outcomes[cell])
         say(f"{', '.join(cell)}: {outcomes[cell]}")
-        PAGE.write_text(page(outcomes))
-    PAGE.write_text(page(outcomes))
+        of.PAGE.write_text(of.page(outcomes))
+    of.PAGE.write_text(of.page(outcomes))
     return 1 if bad else 0
 
 
-if __name__ == "__main__":
+def begin(of: ModuleType) -> NoReturn:
+    """Try what the command line asks for, and exit."""
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")  # as the tests have it
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(HERE.parent / ".jax_cache"))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
     sys.path[:0] = [str(TESTS), str(TESTS / "conformance")]
-    sys.exit(main(sys.argv[1:], lambda text: print(text, file=sys.stderr, flush=True)))
+    sys.exit(main(sys.argv[1:], lambda text: print(text, file=sys.stderr, flush=True), of))
+
+
+if __name__ == "__main__":
+    begin(sys.modules[__name__])

@@ -1,0 +1,75 @@
+"""Writes docs/asynchronous.md: what each algorithm learns under each plan that runs, without lockstep.
+
+python docs/generate_asynchronous.py              all cells: half an hour on two cores
+python docs/generate_asynchronous.py a2c srl tcp  only cells of these; --rest: only those not tried, or bad
+
+The cells are those of docs/generate.py. Each is one ``weft train`` with the settings that come with CartPole, and must
+end well, with its return high enough, its ledger balanced, and no process or shared memory left.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import generate
+
+PAGE = generate.HERE / "asynchronous.md"
+ENOUGH = 450.0
+SEED = 1
+SECONDS = 600.0
+
+INTRODUCTION = """# Without lockstep
+
+The mean return at the end of a run (CartPole's most is 500), for every algorithm by every named plan, by every kind of
+environment (in JAX: `weft:CartPole-v1`; on the host: `CartPole-v1`) and of channel: `weft train ALGORITHM ENVIRONMENT
+--plan PLAN --channel CHANNEL --seed {seed}`, and `--algo.recurrent gru` for *ppo recurrent*, all else as it comes: 32
+environments, 300,000 steps for PPO, 400,000 for the others. Nothing but the plan differs in a row's command. In worker
+processes nobody waits for all of the others, so that two runs of the same command are not equal; what must hold is that
+each learns: at least {enough:g}. Each of these runs also ended with its ledger balanced, and left no process and no
+shared memory. `inline` has no channel: it is what the others are to be compared with.
+
+This page is generated: `python docs/generate_asynchronous.py`. Plans have the counts, and are refused for the reasons,
+that [conformance.md](conformance.md) gives. The tables in [performance.md](performance.md) have what plans cost."""
+
+FLAGS = {"ppo recurrent": ["ppo", "--algo.recurrent", "gru"]}
+
+
+def page(outcomes: Mapping[generate.Cell, str]) -> str:
+    """The page's text."""
+    rows, _ = generate.table(outcomes)
+    return "\n".join([INTRODUCTION.format(enough=ENOUGH, seed=SEED), "", *rows]) + "\n"
+
+
+def good(outcome: str) -> bool:
+    """Whether a cell's outcome is as it should be."""
+    return outcome.replace(".", "").isdigit() and float(outcome) >= ENOUGH
+
+
+def tried(cell: generate.Cell) -> str:
+    """Train a cell, as a user would."""
+    import cells as matrix
+    from running import Training, missing
+
+    algorithm, plan, environment, channel = cell
+    name, *flags = FLAGS.get(algorithm, [algorithm])
+    what = [name, matrix.ENVIRONMENTS[environment]["environment"], *flags, "--plan", matrix.COUNTED[plan]]
+    with tempfile.TemporaryDirectory() as folder:
+        run = Training(Path(folder), *what, "--channel", channel, "--seed", str(SEED))
+        try:
+            code = run.end(seconds=SECONDS)
+            left = run.left()
+            if code or left or missing(run.summary["samples"]):
+                return f"FAILED: exit {code}, left {left}: {run.err[-300:]}"
+            return f"{run.summary['return_mean']:.1f}"
+        finally:
+            run.close()
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("XLA_FLAGS", "")  # one device, as users have it: replicas are processes
+    sys.path.insert(0, str(generate.TESTS / "faults"))
+    generate.begin(sys.modules[__name__])
