@@ -16,8 +16,12 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import gymnasium as gym
+import numpy as np
 
 from benchmarks import costly, machine
 from benchmarks.weft_command import NotRun, records, run, steady_rate
@@ -27,6 +31,12 @@ PLANS = {
     "srl2": "env*{n} | act*2 | learn",
     "seed": "env*{n} | act+learn",
     "actors": "(env+act)*{n} | learn",
+}
+PONG = "ALE/Pong-v5"
+ENVIRONMENTS = {  # as Weft knows them, and how they are to be stepped; Pong's own vector form would take all cores
+    "filming": ("benchmarks.costly:filming", ["--vector", "each"]),
+    "burning": ("benchmarks.costly:burning", ["--vector", "each"]),
+    "pong": (PONG, ["--vector", "native", "--env.num_threads", "1"]),
 }
 
 
@@ -39,16 +49,34 @@ def stepping(name: str, envs: int, workers: int, seconds: float) -> float:
 
 
 def _step_for(name: str, envs: int, seconds: float) -> float:
+    step = _stepper(name, envs)
+    began, steps = time.perf_counter(), 0
+    while time.perf_counter() - began < seconds:
+        step()
+        steps += envs
+    return steps / (time.perf_counter() - began)
+
+
+def _stepper(name: str, envs: int) -> Callable[[], None]:
+    """What steps all of ``envs`` environments once."""
+    if name == "pong":
+        import ale_py
+
+        gym.register_envs(ale_py)
+        games = gym.make_vec(PONG, envs, vectorization_mode="vector_entry_point", num_threads=1)
+        games.reset(seed=0)
+        still = np.zeros(envs, np.int64)
+        return lambda: games.step(still) and None
     made = [costly.make(name) for _ in range(envs)]
     for env in made:
         env.reset(seed=0)
-    began, steps = time.perf_counter(), 0
-    while time.perf_counter() - began < seconds:
+
+    def step() -> None:
         for env in made:
             if env.step(0)[2]:
                 env.reset()
-        steps += envs
-    return steps / (time.perf_counter() - began)
+
+    return step
 
 
 class Utilisation:
@@ -82,12 +110,13 @@ def measure(name: str, plan: str, workers: int, flags: argparse.Namespace) -> di
     envs = workers * flags.envs
     folder = Path(tempfile.mkdtemp())
     rate = flags.rates[name]
-    asked = ["--plan", plan, "--envs", str(envs), "--vector", "each", "--ring", str(flags.ring), "--algo.unroll", "32"]
+    environment, how = ENVIRONMENTS[name]
+    asked = ["--plan", plan, "--envs", str(envs), *how, "--ring", str(flags.ring), "--algo.unroll", "32"]
     asked += ["--algo.epochs", "1", "--algo.minibatches", "1", "--max-lag", str(flags.max_lag)]
     asked += ["--steps", str(max(12 * envs * 32, round(rate * workers * (flags.seconds + 2.0))))]
     watch = Utilisation()
     try:
-        summary = run(f"benchmarks.costly:{name}", asked, folder, 300.0)
+        summary = run(environment, asked, folder, 300.0)
         told = records(folder)
     except NotRun as error:
         return {"plan": plan, "failed": str(error)[:300]}
@@ -112,7 +141,7 @@ def main(arguments: list[str]) -> int:
     """Measure and print, a line at a time."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description=__doc__.splitlines()[0])
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8, 14])
-    parser.add_argument("--environments", nargs="+", default=["filming"], choices=["filming", "burning"])
+    parser.add_argument("--environments", nargs="+", default=["filming"], choices=list(ENVIRONMENTS))
     parser.add_argument("--plans", nargs="+", default=list(PLANS), choices=list(PLANS))
     parser.add_argument("--envs", type=int, default=16, help="of each worker")
     parser.add_argument("--ring", type=int, default=2)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +60,14 @@ def train(config: RunConfig, settings: Settings) -> Run:
     with (
         open_run(settings.root, name, prepared.config(), prepared.plan.to_dict(), may_differ=may_differ) as folder,
         interruptible() as interrupt,
+        _where(prepared),
     ):
         return _Execution(prepared, settings, folder, interrupt).run()
+
+
+def _where(prepared: Prepared) -> AbstractContextManager[Any]:
+    """Where this process computes: that of workers on the CPU, for its first array on a GPU would take most of it."""
+    return jax.default_device(jax.local_devices(backend="cpu")[0]) if prepared.in_workers else nullcontext()
 
 
 def make_engine(prepared: Prepared, settings: Settings | None = None, logs: Path | None = None) -> Engine:
