@@ -19,7 +19,7 @@ from weft.core.specs import (
     describe,
     num_choices,
 )
-from weft.core.trees import tree_leaves, tree_map, tree_paths
+from weft.core.trees import tree_leaves, tree_map, tree_paths, unflatten
 from weft.core.types import Timestep, Unroll
 
 
@@ -73,9 +73,11 @@ def test_a_space_tree_in_words_and_in_arrays():
 def test_trees_are_walked_and_rebuilt():
     tree = {"b": (np.array(1), None), "a": Timestep(np.array(2), np.array(3), np.array(4), np.array(5))}
     assert [path for path, _ in tree_paths(tree)] == [
-        "b.0", "a.observation", "a.reward", "a.terminated", "a.truncated",
+        "a.observation", "a.reward", "a.terminated", "a.truncated", "b.0",
     ]  # fmt: skip
-    assert [int(x) for x in tree_leaves(tree)] == [1, 2, 3, 4, 5]
+    assert [int(x) for x in tree_leaves(tree)] == [2, 3, 4, 5, 1]
+    assert tree_leaves(tree) == jax.tree.leaves(tree), "channels have the one order, programs the other"
+    assert unflatten(tree, [2, 3, 4, 5, 1]) == tree_map(int, tree)
     doubled = tree_map(lambda x, y: x + y, tree, tree)
     assert isinstance(doubled["a"], Timestep)
     assert doubled["b"] == (2, None)

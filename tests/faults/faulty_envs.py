@@ -68,6 +68,16 @@ class DiesWhenMade(Walk):
             os._exit(7)
 
 
+class Forks(Walk):
+    """Has a child that outlives its worker for a while, with everything that the worker had open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if os.fork() == 0:
+            time.sleep(20)
+            os._exit(0)
+
+
 def _first(what: str) -> bool:
     """Whether nobody has said ``what`` before, in any process."""
     try:
@@ -83,6 +93,10 @@ def hangs_once():
 
 def raises():
     return Raises()
+
+
+def forks():
+    return Forks()
 
 
 def cannot_be_made():

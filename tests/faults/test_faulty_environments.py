@@ -22,6 +22,16 @@ def test_a_worker_whose_environment_hangs_is_replaced(training):
     assert missing(run.summary["samples"]) == 0
 
 
+def test_a_worker_whose_environment_has_children_is_replaced_although_they_live(training):
+    run = training("ppo", "faulty_envs:forks", *PLAN, "--steps", "100000000")
+    run.wait_for_learning(2)
+    pid = run.kill("env-0")
+    run.wait_for_another("env-0", pid, 10.0)
+    run.wait_for_learning(2)
+    assert run.end(signal.SIGINT) == 130
+    assert missing(run.summary["samples"]) == 0
+
+
 def test_an_environment_that_raises_in_a_worker_is_named_with_the_users_traceback(training):
     run = training("ppo", "faulty_envs:raises", *PLAN, "--steps", "100000000")
     assert run.end(seconds=90) == 1

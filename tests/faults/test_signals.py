@@ -54,6 +54,20 @@ def test_a_learner_that_dies_while_the_run_ends_takes_nothing_from_the_ledger(tr
     assert "learner died" in summary["samples"]["dropped"]
 
 
+def test_a_signal_while_a_run_in_lockstep_begins_again_ends_it_as_it_was(training):
+    """Workers that have just begun cannot say where they stand; nor need they, for nothing has happened since."""
+    run = training(*ARGUMENTS, "--steps", "100000000", "--lockstep")
+    run.wait_for_learning(2)
+    assert run.end(signal.SIGINT) == 130
+    first = run.summary
+    again = training(*ARGUMENTS, "--steps", "100000000", "--lockstep")
+    again.wait(lambda: len(again.workers()) >= 2, what="workers")
+    assert again.end(signal.SIGINT) == 130
+    assert again.left() == []
+    same = ("env_steps", "params_sha256", "samples", "episodes")
+    assert {name: again.summary[name] for name in same} == {name: first[name] for name in same}
+
+
 def test_a_signal_to_the_whole_group_while_workers_start_is_the_launchers_alone(training):
     """As a terminal's Ctrl-C is: workers that have not yet got as far as to ignore it must not die of it."""
     run = training(*ARGUMENTS, "--steps", "100000000")

@@ -263,6 +263,24 @@ def test_a_learning_rate_without_measure_is_called_that(tmp_path):
     assert summary_of(tmp_path, "far")["exit"] == "failed"
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "plan", "lockstep"),
+    [
+        ("PPO", "env*2 | act | learn", True),
+        ("PPO", "(env+act)*2 | learn", False),
+        ("A2C", "(env+act+grad) | apply", False),
+    ],
+)
+def test_in_workers_too(algorithm, plan, lockstep, tmp_path):
+    """Nothing is published any more, and whoever waits for new params waits in vain: the run must end all the same."""
+    fields = {name: SMALL[name] for name in ("unroll", "hidden")}
+    made = getattr(weft, algorithm)(**fields, learning_rate=1e38)
+    options = {"plan": plan, "lockstep": lockstep, "envs": 8, "steps": 32 * 2000, **QUIET}
+    with pytest.raises(LearningDiverged, match="stopped being finite"):
+        weft.train(made, "weft:CartPole-v1", root=tmp_path, run="far", **options)
+    assert summary_of(tmp_path, "far")["exit"] == "failed"
+
+
 @dataclass(frozen=True)
 class Overflowing(Probe):
     """Its params grow until they overflow, while its metrics stay finite."""

@@ -11,12 +11,13 @@ from weft.core.types import Tree
 def tree_map(function: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
     """Apply ``function`` to the leaves of ``tree`` and to the leaves of ``rest`` at the same places.
 
-    Dicts, tuples and NamedTuples are walked; None stays None; all else is a leaf.
+    Dicts, tuples and NamedTuples are walked, in the order of ``tree_leaves``; None stays None; all else is a leaf.
     """
     if tree is None:
         return None
     if isinstance(tree, Mapping):
-        return {k: tree_map(function, v, *(r[k] for r in rest)) for k, v in tree.items()}
+        made = {k: tree_map(function, tree[k], *(r[k] for r in rest)) for k in sorted(tree)}
+        return {k: made[k] for k in tree}
     if isinstance(tree, tuple):
         parts = [tree_map(function, v, *(r[i] for r in rest)) for i, v in enumerate(tree)]
         return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
@@ -24,7 +25,7 @@ def tree_map(function: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
 
 
 def tree_leaves(tree: Tree) -> list[Any]:
-    """The leaves in order: a dict's by insertion, a tuple's by position."""
+    """The leaves in JAX's order: a dict's by its keys, a tuple's by position."""
     return [leaf for _, leaf in tree_paths(tree)]
 
 
@@ -42,7 +43,7 @@ def tree_paths(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
     if tree is None:
         return
     if isinstance(tree, Mapping):
-        items = [(str(k), v) for k, v in tree.items()]
+        items = [(str(k), tree[k]) for k in sorted(tree)]
     elif isinstance(tree, tuple):
         names = getattr(tree, "_fields", None) or [str(i) for i in range(len(tree))]
         items = list(zip(names, tree, strict=True))

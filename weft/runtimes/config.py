@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from weft.core.specs import Spec
 from weft.envs.protocol import EnvLike, EnvSource
 from weft.graph.algorithm import Algorithm
 from weft.graph.graph import Graph
-from weft.plans import Machine, Plan, executable, needs_workers, resolve
+from weft.plans import Machine, Plan, catalogue, executable, needs_workers, resolve
 
 if TYPE_CHECKING:
     from weft.runtimes.replicas import Layout
@@ -133,6 +134,9 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
     from weft.algorithms.registry import algorithm_name
     from weft.envs.registry import open_environment
 
+    if _in_groups(config.plan):
+        # Workers are to have the GPU's memory. JAX takes most of it for this process when it first looks at devices.
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     source = open_environment(config.environment, vector=config.vector, **config.env_options)
     algorithm, tuned = _algorithm(config, source)
     envs, steps = config.envs or tuned[0], config.steps or tuned[1]
@@ -197,6 +201,14 @@ def layout_of(prepared: Prepared) -> Layout:
     if group.device is not None and group.device.indices is not None:
         devices = devices[group.device.indices.start : group.device.indices.stop]
     return Layout(tuple(devices[: group.replicas or 1]), prepared.seeds)
+
+
+def _in_groups(plan: str | Plan) -> bool:
+    """Whether a plan, not yet resolved, has several groups: then workers compute, and this process does not."""
+    if isinstance(plan, Plan):
+        return len(plan.groups) > 1
+    expressions = {name: expression for name, expression, *_ in catalogue()}
+    return "|" in (expressions.get(plan) or plan)
 
 
 def _updates_per_batch(plan: Plan, lockstep: bool) -> int:

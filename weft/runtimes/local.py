@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,9 @@ CHANNELS = ("shm", "tcp")
 DISPATCH_SECONDS = 0.25
 """How much work is dispatched at a time: what an interrupt or a log line may have to wait for."""
 
+MAX_BEGINNINGS = 5
+"""How often a run is begun whose workers die while they start."""
+
 
 def train(config: RunConfig, settings: Settings) -> Run:
     """Carry a run out, or on; blocks until it ends. One that is finished comes back as it is, at once.
@@ -60,14 +63,8 @@ def train(config: RunConfig, settings: Settings) -> Run:
     with (
         open_run(settings.root, name, prepared.config(), prepared.plan.to_dict(), may_differ=may_differ) as folder,
         interruptible() as interrupt,
-        _where(prepared),
     ):
         return _Execution(prepared, settings, folder, interrupt).run()
-
-
-def _where(prepared: Prepared) -> AbstractContextManager[Any]:
-    """Where this process computes: that of workers on the CPU, for its first array on a GPU would take most of it."""
-    return jax.default_device(jax.local_devices(backend="cpu")[0]) if prepared.in_workers else nullcontext()
 
 
 def make_engine(prepared: Prepared, settings: Settings | None = None, logs: Path | None = None) -> Engine:
@@ -108,6 +105,7 @@ class _Execution:
         self.saved_at = time.monotonic()
         self.dispatch_size = 1
         self.unsaved = False  # the last attempt to save failed
+        self.saved_steps = 0  # learn steps in the newest checkpoint
         self.warnings: list[str] = []
 
     def run(self) -> Run:
@@ -116,7 +114,7 @@ class _Execution:
         try:
             if (finished := self._finished_before(engine)) is not None:
                 return finished
-            resumed_at = self._begin(engine)
+            resumed_at = self._begin_until_begun(engine)
             with self._telemetry(resumed_at) as telemetry:
                 for warning in self.warnings:
                     telemetry.warn(warning)
@@ -152,6 +150,16 @@ class _Execution:
         summary["run"] = str(self.folder.path)
         return self._as_run(params, summary)
 
+    def _begin_until_begun(self, engine: Engine) -> int | None:
+        """Begin; and again where a worker is ready and dies while others still start. Returns what ``_begin`` does."""
+        engine.warn = self.warnings.append
+        for _ in range(MAX_BEGINNINGS):
+            try:
+                return self._begin(engine)
+            except StateLost:
+                engine.close()
+        raise WorkerFailed(f"the run could not begin, {MAX_BEGINNINGS} times: {'; '.join(self.warnings)}")
+
     def _begin(self, engine: Engine) -> int | None:
         """Start, or resume from the newest checkpoint that is whole: the env steps made before, None for a new run."""
         restored = checkpoints.load_latest(self.folder.checkpoints, engine.template(), self.warnings.append)
@@ -170,6 +178,7 @@ class _Execution:
         warm_up = self.counters.warm_up
         self.counters = Counters.from_document(document["counters"], self.counters.steps_per_learn, warm_up)
         self.folder.trim_metrics(self.counters.env_steps)
+        self.saved_steps = self.counters.learn_steps
         return self.counters.env_steps
 
     def _telemetry(self, resumed_at: int | None) -> Telemetry:
@@ -201,6 +210,9 @@ class _Execution:
     def _go_back(self, engine: Engine, telemetry: Telemetry) -> None:
         restored = checkpoints.load_latest(self.folder.checkpoints, engine.template(), telemetry.warn)
         self.counters.go_back(restored[1]["counters"] if restored else None)
+        self.saved_steps = self.counters.learn_steps
+        if self.prepared.lockstep:  # all that came after is undone, and not lost: it will be done again
+            self.counters.ledger = Ledger.from_json(restored[1]["engine"]["samples"]) if restored else Ledger()
         if restored:
             engine.resume(restored[0], restored[1]["engine"])
         else:
@@ -233,7 +245,8 @@ class _Execution:
                     self._take(under_way(), telemetry)
                     under_way = None
                 self._save_in_passing(engine, telemetry)
-        if counters.learn_steps:
+        # In lockstep nothing can have changed without a learn step, and workers that have just begun cannot be saved.
+        if counters.learn_steps and not (self.prepared.lockstep and counters.learn_steps == self.saved_steps):
             self._save(engine, telemetry)
 
     def _dispatch_size(self) -> int:
@@ -293,7 +306,7 @@ class _Execution:
         checkpoints.save(
             self.folder.checkpoints, self.counters.learn_steps, tree, document, keep=self.settings.keep_checkpoints
         )
-        self.saved_at = time.monotonic()
+        self.saved_at, self.saved_steps = time.monotonic(), self.counters.learn_steps
         if self.unsaved:
             telemetry.warn(f"saving works again: {self.counters.env_steps:,} env steps are safe")
         self.unsaved = False

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from weft.core.errors import ConfigError
+from weft.core.errors import ConfigError, WorkerFailed
 from weft.core.recipe import to_recipe
 from weft.core.types import TrainState, Tree
 from weft.runtimes.config import Prepared
@@ -47,6 +47,7 @@ class ProcessEngine:
         )
         self._version = self._granted = 0
         self._learned: dict[int, dict[str, Any]] = {}
+        self._bad: int | None = None  # the first learn step that was refused: nothing is published any more
         self._episodes: list[Episode] = []
         self._compiled = compiled
         self._lane_leaves: list[np.ndarray[Any, Any]] = []
@@ -105,14 +106,16 @@ class ProcessEngine:
         last = self._granted
 
         def fetch() -> Report:
-            while self._version < last:
+            while self._version < last and self._bad is None:
                 self._crew.hear(0.2)
-            return self._report(first, last)
+            return self._report(first, last if self._bad is None else min(last, self._bad))
 
         return fetch
 
     def train_state(self) -> TrainState:
-        """The learner's state."""
+        """The learner's state. Raises WorkerFailed where it is of no use."""
+        if self._bad is not None:
+            raise WorkerFailed(f"learn step {self._bad} gave numbers that are not finite")
         learner = jax.eval_shape(self._stages.init, jax.ShapeDtypeStruct((), np.int32))
         (arrays,) = (said.arrays for said in self._crew.ask(self._learning) if said.body["side"] == self._holder)
         train: TrainState = from_words(arrays, learner)[0]
@@ -126,7 +129,7 @@ class ProcessEngine:
 
     def _go_on(self, leaves: list[np.ndarray[Any, Any]] | None, version: int, ledger: Ledger) -> None:
         """From a state and the ledger as it was then: with new workers, or with those that are still alive."""
-        self._resume_leaves = leaves
+        self._resume_leaves, self._bad = leaves, None
         self._learned.clear()
         if self._crew.running and not self.blueprint.lockstep:
             self._revive(version, ledger)
@@ -154,6 +157,7 @@ class ProcessEngine:
             "seed": prepared.seed,
         }
         crew.gather(self._specs, common)
+        self._episodes = []  # those since the checkpoint will be played again
         self._version = self._granted = version
         account = crew.launcher.account
         account.run[OfRun.LIMIT] = version
@@ -185,6 +189,8 @@ class ProcessEngine:
             case "learned":
                 self._version = said.body["version"]
                 self._learned[self._version] = said.body
+                if not said.body["learned"] and self._bad is None:
+                    self._bad = self._version
                 self._lags.add(said.body["lags"])
             case "episodes":
                 self._episodes += [tuple(episode) for episode in said.body["episodes"]]

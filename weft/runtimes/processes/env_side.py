@@ -10,8 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from weft.core.buffers import timestep_buffers
-from weft.core.trees import unflatten
+from weft.core.trees import tree_leaves, unflatten
 from weft.core.types import Timestep
 from weft.envs.protocol import HostEnv, HostFactory
 from weft.runtimes.processes.account import OfLane
@@ -29,6 +31,7 @@ class Slice:
     timesteps: Writer
     actions: Reader
     env: HostEnv | None = None
+    waiting: Timestep | None = None  # the first timestep, until there is room for it
     sequence: int = 0
     sent: Stamp = field(default_factory=Stamp)  # of the last timestep
     act_life: int = 0  # to which it was sent
@@ -43,16 +46,20 @@ class EnvSide:
         post.saves = lambda: ({"snapshots": self.snapshots()}, [])
 
     def start(self, snapshots: dict[str, Any] | None = None) -> dict[str, list[int]]:
-        """Make and reset all environments, or bring them back; by lane, the rows that could not be, exactly."""
+        """Make and reset all environments, or bring them back; by lane, the rows that could not be, exactly.
+
+        Does not wait for room: a slot may still hold a timestep of an earlier life, which act takes only once it has
+        heard of the other slices.
+        """
         lost: dict[str, list[int]] = {}
         for part in self.slices:
             part.env = self.make(part.rows, self.seed, part.first)
-            out = self._out(part)
+            part.waiting = timestep_buffers(part.env.spec, (part.rows,))
             if snapshots is None:
-                part.env.reset(out)
+                part.env.reset(part.waiting)
             else:
-                lost[str(part.lane)] = part.env.restore(snapshots[str(part.lane)], out)
-            self._send(part)
+                lost[str(part.lane)] = part.env.restore(snapshots[str(part.lane)], part.waiting)
+            self._send_first(part)
             self.post.tick()
         return lost
 
@@ -61,6 +68,8 @@ class EnvSide:
         while True:
             stepped = False
             for part in self.slices:
+                if part.waiting is not None:
+                    stepped |= self._send_first(part)
                 message = part.actions.receive(0)
                 if message is None:
                     continue
@@ -90,7 +99,7 @@ class EnvSide:
                 part.env = None
 
     def _out(self, part: Slice) -> Timestep:
-        """The slot that the next timestep is written into; act has released it, or was never there."""
+        """The slot that the next timestep is written into; act has released it: it has sent an action since."""
         while (arrays := part.timesteps.reserve(0)) is None:
             self.post.wait()
         known = part.slots.get(id(arrays))
@@ -99,6 +108,17 @@ class EnvSide:
             like = timestep_buffers(part.env.spec, (part.rows,))
             known = part.slots[id(arrays)] = (arrays, unflatten(like, arrays))
         return known[1]
+
+    def _send_first(self, part: Slice) -> bool:
+        """Send what the slice began with, if there is room; whether there was."""
+        arrays = part.timesteps.reserve(0)
+        if arrays is None:
+            return False
+        for place, leaf in zip(arrays, tree_leaves(part.waiting), strict=True):
+            np.copyto(place, leaf)
+        part.waiting = None
+        self._send(part)
+        return True
 
     def _send(self, part: Slice, by: int = -1) -> None:
         """``by``: which life of act has sent the action that this follows from; -1 after a reset."""
@@ -109,7 +129,7 @@ class EnvSide:
 
     def _send_again(self, part: Slice) -> None:
         """Where act died: it may have taken the last timestep with it. The slot still holds what was written there."""
-        if part.act_life != self._act_life(part) and part.timesteps.reserve(0) is not None:
+        if part.waiting is None and part.act_life != self._act_life(part) and part.timesteps.reserve(0) is not None:
             part.act_life = self._act_life(part)
             part.timesteps.commit(part.sent)
 

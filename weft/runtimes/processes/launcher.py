@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import selectors
 import signal
 import socket
@@ -119,16 +120,26 @@ class Launcher:
             link.say("task", task, arrays)
 
     def hear(self, timeout: float) -> list[Heard]:
-        """What workers have said, or that they are gone; waits up to ``timeout`` seconds for the first."""
-        heard = []
-        for key, _ in self._selector.select(timeout):
-            worker = key.data
+        """What workers have said, or that they are gone; waits up to ``timeout`` seconds for the first.
+
+        A link that a child of the worker has inherited stays open when the worker dies, and is looked at as well.
+        """
+        heard, readable = [], [key.data for key, _ in self._selector.select(timeout)]
+        silent = [worker for worker in self.children if worker not in readable]
+        for worker in silent:
+            if self.children[worker].process.poll() is not None and not self._has_words(worker):
+                heard.append(Heard(worker, None, self._reap(worker)))
+        for worker in readable:
             try:
                 said = self.children[worker].link.hear()
                 heard.append(Heard(worker, said))
             except LinkClosed:
                 heard.append(Heard(worker, None, self._reap(worker)))
         return heard
+
+    def _has_words(self, worker: int) -> bool:
+        """Whether something that a worker said is still to be heard: it may have died just after it was looked at."""
+        return bool(select.select([self.children[worker].link], [], [], 0)[0])
 
     def say(self, worker: int, kind: str, body: dict[str, Any] | None = None) -> None:
         """Say something to a worker; one that is gone does not hear it."""
