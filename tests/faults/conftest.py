@@ -12,7 +12,8 @@ from running import Training
 
 @pytest.fixture
 def training(tmp_path: Path) -> Iterator[Callable[..., Training]]:
-    shutil.copy(Path(__file__).with_name("faulty_envs.py"), tmp_path / "faulty_envs.py")
+    for module in ("faulty_envs.py", "faulty_algorithms.py"):
+        shutil.copy(Path(__file__).with_name(module), tmp_path / module)
     made: list[Training] = []
 
     def start(*arguments: str, run: str = "r") -> Training:

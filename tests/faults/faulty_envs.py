@@ -50,6 +50,22 @@ class Raises(Walk):
         return super().step(action)
 
 
+class Lies(Walk):
+    """After step 29, which is the 30th, an observation of another shape than its space says."""
+
+    def _look(self):
+        seen = super()._look()
+        return seen[:1] if self.total == 30 else seen
+
+
+class NotANumber(Walk):
+    """The reward of step 29, which is the 30th, is NaN."""
+
+    def step(self, action):
+        seen, reward, *rest = super().step(action)
+        return seen, float("nan") if self.total == 30 else reward, *rest
+
+
 class CannotBeMade(Walk):
     """Looks well in the launcher, and cannot be made in a worker."""
 
@@ -97,6 +113,14 @@ def raises():
 
 def forks():
     return Forks()
+
+
+def lies():
+    return Lies()
+
+
+def not_a_number():
+    return NotANumber()
 
 
 def cannot_be_made():

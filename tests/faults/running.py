@@ -46,6 +46,10 @@ class Training:
         self.seen.update({pid: name for name, pid in found.items()})
         return found
 
+    def has_loaded(self, name: str, library: str) -> bool:
+        """Whether a worker that lives has a library of this name in its memory."""
+        return library in Path(f"/proc/{self.workers()[name]}/maps").read_text()
+
     def records(self) -> list[dict[str, Any]]:
         """What the run has logged so far."""
         try:

@@ -1,4 +1,4 @@
-"""Environments that hang, raise, or cannot be made, in workers."""
+"""Environments that hang, raise, lie, or cannot be made, in workers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import signal
 import time
 
+import pytest
 from running import missing
 
 PLAN = ["--plan", "env*2 | act | learn", "--envs", "8", "--seed", "1", "--algo.hidden", "16", "--vector", "each"]
@@ -47,6 +48,27 @@ def test_an_environment_that_raises_in_a_worker_is_named_with_the_users_tracebac
     summary = json.loads((run.folder / "summary.json").read_text())
     assert summary["exit"] == "failed"
     assert "self.total // 0" in summary["error"]
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("lies", "observation came as shape [1] float32, but the space says Box[2] float32"),
+        ("not_a_number", "the reward is nan"),
+    ],
+)
+def test_an_environment_that_breaks_its_contract_in_a_worker_is_one_clear_error(training, name, what):
+    run = training("ppo", f"faulty_envs:{name}", *PLAN, "--steps", "100000000")
+    assert run.end(seconds=90) == 1
+    assert run.left() == []
+    (error,) = [line for line in run.err.splitlines() if line.startswith("weft: error:")]
+    assert error.startswith("weft: error: worker env-")
+    assert f"failed: environment 'faulty_envs:{name}': number " in error
+    assert f"step 29: {what}. Correct the environment" in error
+    assert "Traceback" not in run.err, "nobody raised: the message says it all"
+    assert "this should not have happened" not in run.err
+    assert "it is replaced" not in run.err
+    assert error.removeprefix("weft: error: ") in json.loads((run.folder / "summary.json").read_text())["error"]
 
 
 def test_an_environment_that_cannot_be_made_in_a_worker_stops_everything_with_the_reason(training):

@@ -46,6 +46,8 @@ def test_several_killed_at_once_are_all_replaced(training):
     run.wait_for_learning(2)
     run.wait_for_checkpoint()
     before = run.workers()
+    jax = {name for name in before if run.has_loaded(name, "jaxlib")}
+    assert (set(before) - jax, jax) == ({"env-0", "env-1"}, {"act-0", "learn-0"}), "who steps alone never loads JAX"
     for name in before:
         run.kill(name)
     for name, pid in before.items():

@@ -11,8 +11,8 @@ import sys
 import traceback
 from pathlib import Path
 
-from weft.cli.theirs import is_theirs, their_traceback
 from weft.core.errors import ConfigError, EnvironmentRaised, PlanError, UnknownName, WeftError
+from weft.core.theirs import is_theirs, their_traceback
 
 COMMANDS = {
     "train": ("weft.cli.train", "ALGO ENV", "train an algorithm in an environment, or go on with a run"),

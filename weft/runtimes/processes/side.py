@@ -49,6 +49,11 @@ class Post:
         """Learn steps that the launcher has granted."""
         return int(self.account.run[OfRun.LIMIT])
 
+    @property
+    def learned(self) -> int:
+        """Learn steps that the run has made: the version of the params that were published last."""
+        return int(self.account.run[OfRun.VERSION])
+
     def tick(self) -> None:
         """Say that the side has got on; time until now was work. Raises Stopped where the run is to end."""
         self._count_work(time.perf_counter_ns())

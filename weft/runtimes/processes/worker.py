@@ -34,12 +34,13 @@ def main(arguments: list[str]) -> int:
 
 
 def _serve(link: Link, task: Said) -> int:
+    from weft.runtimes.processes.blueprint import STAGES
     from weft.runtimes.processes.side import Stopped
     from weft.runtimes.processes.wiring import Wired, wire
 
     failed = threading.Event()
 
-    def guarded(doing: Callable[[], Any]) -> None:
+    def guarded(doing: Callable[[], Any], side: Any = None) -> None:
         try:
             doing()
         except Stopped:
@@ -48,7 +49,11 @@ def _serve(link: Link, task: Said) -> int:
             os._exit(1)
         except BaseException as error:
             failed.set()
-            _say_error(link, error)
+            if side is None:
+                _say_error(link, error, "as it started")
+            else:
+                fragment = STAGES[made.task.blueprint.sides[side.post.index].kind]
+                _say_error(link, error, f"in fragment {fragment}, at learn step {side.post.learned + 1}")
 
     wired: Wired | None = None
 
@@ -66,12 +71,12 @@ def _serve(link: Link, task: Said) -> int:
     link.say("ready", made.ready)
     threading.Thread(target=_listen, args=(link, made), daemon=True, name="weft-link").start()
     rest = [
-        threading.Thread(target=guarded, args=(side.run,), daemon=True, name=f"weft-{side.post.name}")
+        threading.Thread(target=guarded, args=(side.run, side), daemon=True, name=f"weft-{side.post.name}")
         for side in made.sides[1:]
     ]
     for thread in rest:
         thread.start()
-    guarded(made.sides[0].run)
+    guarded(made.sides[0].run, made.sides[0])
     for thread in rest:
         thread.join(timeout=5.0)
     made.close()
@@ -90,20 +95,36 @@ def _listen(link: Link, made: Any) -> None:
     except LinkClosed:
         os._exit(1)
     except BaseException as error:  # a launcher that waits for an answer must not wait for ever
-        _say_error(link, error)
+        _say_error(link, error, "as it heard the launcher")
 
 
-def _say_error(link: Link, error: BaseException) -> None:
-    """Tell the launcher what was raised; its words, and where the user's own code raised, their traceback."""
-    from weft.core.errors import WeftError
-
-    cause = error.__cause__ if isinstance(error, WeftError) else error
-    theirs = "".join(traceback.format_exception(cause)) if cause is not None else ""
+def _say_error(link: Link, error: BaseException, where: str) -> None:
+    """Tell the launcher what was raised, and ``where``: "in fragment learn, at learn step 7"."""
     traceback.print_exception(error)  # into the worker's log, all of it
     try:
-        link.say("error", {"kind": type(error).__name__, "text": str(error), "traceback": theirs})
+        link.say("error", _told(error, where))
     except LinkClosed:
         os._exit(1)
+
+
+def _told(error: BaseException, where: str) -> dict[str, str]:
+    """An error in words, and its traceback: where the user's own code raised, that of their frames, as in one process.
+
+    An environment's fault says by itself which environment it was, and at which of its steps.
+    """
+    from weft.core.errors import EnvironmentFault, WeftError
+    from weft.core.theirs import is_theirs, their_traceback
+
+    kind, text = type(error).__name__, str(error)
+    if isinstance(error, WeftError):
+        if not isinstance(error, EnvironmentFault):
+            text = f"{where}: {text}"
+        trace = "" if error.__cause__ is None else their_traceback(error.__cause__)
+    else:
+        first = text.partition("\n")[0]  # the traceback has the rest
+        text = f"{where}: {kind}: {first}" if first else f"{where}: {kind}"
+        trace = their_traceback(error) if is_theirs(error) else "".join(traceback.format_exception(error))
+    return {"kind": kind, "text": text, "traceback": trace}
 
 
 def _die_with_parent() -> None:

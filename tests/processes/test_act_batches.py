@@ -1,0 +1,247 @@
+"""Which lanes go through act together: the real side with channels in memory, in this process.
+
+The environments are a script that goes on wherever the side has nothing to do and waits, so that nothing depends on
+time: it says which lanes are ready next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from drafts import drafted
+
+from weft.core.buffers import timestep_buffers
+from weft.core.specs import Box, Discrete, EnvSpec, Spec
+from weft.core.trees import unflatten
+from weft.core.types import Acted, TrainState
+from weft.graph.algorithm import Algorithm
+from weft.runtimes.blocks import Block
+from weft.runtimes.processes.account import Account, OfRun
+from weft.runtimes.processes.act_side import ActSide, LaneState
+from weft.runtimes.processes.acting import Acting, sends_extras, unroll_block
+from weft.runtimes.processes.link import Link
+from weft.runtimes.processes.outlet import Outlet
+from weft.runtimes.processes.schemas import channel_specs
+from weft.runtimes.processes.side import Post, Stopped
+from weft.runtimes.processes.weights import publish
+from weft.streams.bell import Bell
+from weft.streams.channel import Message, Reader, Stamp, Writer
+from weft.streams.registry import create, open_reader, open_writer
+
+LANES, ROWS, UNROLL = 5, 2, 3
+SPEC = EnvSpec("echo", Box((2,)), Discrete(1000))
+
+
+@dataclass(frozen=True)
+class Echo(Algorithm):
+    """Its action is the first number of the observation, its value the second; it carries how often it has acted."""
+
+    unroll: int = UNROLL
+
+    def init(self, key):
+        return TrainState({"none": jnp.zeros(1)}, (), jnp.int32(0), key)
+
+    def initial_carry(self):
+        return jnp.zeros((), jnp.int32)
+
+    def act(self, params, carry, timestep, key):
+        return Acted(timestep.observation[0].astype(jnp.int32), carry + 1, {"acted": carry + 1})
+
+    def bootstrap(self, params, carry, observation):
+        return observation[1]
+
+
+@dataclass
+class Scripted(Post):
+    """A post whose waiting is the script's turn; the run ends with it."""
+
+    script: Iterator[None] = field(default_factory=lambda: iter(()))
+
+    def wait(self) -> None:
+        if next(self.script, self) is self:
+            raise Stopped
+        self.tick()
+
+
+class Table:
+    """An act side for five lanes of two environments, and the other ends of its channels."""
+
+    def __init__(self, *, lockstep: bool) -> None:
+        self.blueprint = drafted(f"env*{LANES} | act | learn", envs=LANES * ROWS, ring=1, lockstep=lockstep)
+        (act,), lanes = self.blueprint.kind("act"), self.blueprint.lanes
+        assert [lane.rows for lane in lanes] == [ROWS] * LANES
+        self.algorithm = Echo().bind(Spec(SPEC, LANES * ROWS, 10))
+        self.account = Account(len(lanes), len(self.blueprint.sides), self.blueprint.counting)
+        self.account.run[OfRun.LIMIT] = 1
+        self.bell, self.link = Bell(), Link.pair()
+        specs = channel_specs(self.blueprint, self.algorithm, compiled=False)
+        self.created = {name: create(replace(spec, scheme="inproc")) for name, spec in specs.items()}
+        self.post = Scripted(act.index, act.name, self.bell, self.account, self.link[0])
+        publish(self.writer("params"), self.algorithm.init(jax.random.key(0)).params, 0)
+        self.acting = Acting(
+            self.post,
+            self.algorithm,
+            self.algorithm.graph(),
+            self.blueprint,
+            self.reader("params"),
+            seed=0,
+            each_step=True,
+        )
+        self.batches: list[int] = []  # how many lanes each was made for
+        self.programs = self.acting.programs
+        self.acting.programs = self.programs._replace(
+            act=self._noting(self.programs.act), act_and_value=self._noting(self.programs.act_and_value)
+        )
+        extras = sends_extras(self.algorithm, lockstep=lockstep, compiled=False)
+        self.block = unroll_block(self.algorithm, ROWS, extras=extras)
+        states = [
+            LaneState(
+                self.acting,
+                self.reader(f"timestep/{lane.index}"),
+                self.writer(f"action/{lane.index}"),
+                Outlet(lane, self.writer(f"unroll/{lane.index}"), self.block, SPEC, self.account, 0),
+            )
+            for lane in lanes
+        ]
+        self.side = ActSide(self.acting, states)
+        self.timesteps = [self.writer(f"timestep/{i}") for i in range(LANES)]
+        self.actions = [self.reader(f"action/{i}") for i in range(LANES)]
+        self.unrolls = [self.reader(f"unroll/{i}") for i in range(LANES)]
+        self.sent = [0] * LANES
+
+    def writer(self, name: str) -> Writer:
+        return open_writer(self.created[name].spec, self.bell, [self.bell])
+
+    def reader(self, name: str) -> Reader:
+        return open_reader(self.created[name].spec, self.bell, self.bell)
+
+    def _noting(self, program: Any) -> Any:
+        def noted(leaves: Any, carry: Any, timestep: Any, noise: Any) -> Any:
+            self.batches.append(len(carry) // ROWS)
+            return program(leaves, carry, timestep, noise)
+
+        return noted
+
+    def send(self, lane: int) -> None:
+        """The lane's environments have stepped."""
+        arrays = self.timesteps[lane].reserve(0)
+        assert arrays is not None
+        for array in arrays:
+            array[...] = 0
+        seen = seen_by(lane, self.sent[lane])
+        out = unflatten(timestep_buffers(SPEC, (ROWS,)), arrays)
+        out.observation[:] = np.stack([seen, -seen], axis=-1)
+        self.timesteps[lane].commit(Stamp(lane, 0, self.sent[lane], 0, ROWS, 0 if self.sent[lane] else -1))
+        self.sent[lane] += 1
+
+    def take(self, lane: int) -> list[int] | None:
+        """The lane's actions, where there are any."""
+        message = self.actions[lane].receive(0)
+        if message is None:
+            return None
+        actions: list[int] = message.arrays[0].tolist()
+        self.actions[lane].release(message)
+        return actions
+
+    def unroll(self, lane: int) -> Block:
+        message: Message | None = self.unrolls[lane].receive(0)
+        assert message is not None
+        return jax.tree.unflatten(jax.tree.structure(self.block), message.arrays)
+
+    def run(self, script: Iterator[None]) -> None:
+        self.post.script = script
+        with pytest.raises(Stopped):
+            self.side.run()
+
+    def close(self) -> None:
+        for created in self.created.values():
+            created.close()
+        for end in (*self.link, self.bell, self.account):
+            end.close()
+
+
+def seen_by(lane: int, step: int) -> np.ndarray:
+    """``[ROWS]`` a number that only these environments see, at this step only."""
+    return 100 * lane + 10 * step + np.arange(ROWS)
+
+
+@pytest.fixture
+def table():
+    made = []
+
+    def make(**how):
+        made.append(Table(**how))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_whoever_is_ready_goes_at_once_in_one_of_a_few_sizes_and_each_gets_its_own(table):
+    t = table(lockstep=False)
+    turns = [{0}, {1, 3}, {0, 2, 4}, {0, 1, 2, 3}, {0, 1, 2, 3, 4}, {4}, {3, 2}, {1, 3, 4}, {1}, {2, 4}]
+    assert t.side._sizes == [1, 2, 4, 5]
+
+    def environments() -> Iterator[None]:
+        yield
+        for ready in turns:
+            before = len(t.batches)
+            step = list(t.sent)
+            for lane in ready:
+                t.send(lane)
+            valued = any(t.sent[lane] == UNROLL + 1 for lane in ready)
+            yield  # until the side has nothing left to do
+            size = {1: 1, 2: 2, 3: 4, 4: 4, 5: 5}[len(ready)]
+            assert t.batches[before] == size, "all that were ready, and padding"
+            assert len(t.batches) - before == 1 + valued, "nobody waits for more lanes, nor for a second batch"
+            for lane in range(LANES):
+                expected = seen_by(lane, step[lane]).tolist() if lane in ready else None
+                assert t.take(lane) == expected
+
+    t.run(environments())
+    assert min(t.sent) == UNROLL + 1, "each has made an unroll, and begun the next"
+    for lane in range(LANES):
+        block = t.unroll(lane)
+        steps = np.stack([seen_by(lane, step) for step in range(UNROLL + 1)])
+        np.testing.assert_array_equal(block.steps.observation[..., 0], steps)
+        np.testing.assert_array_equal(block.action, steps[:-1])
+        np.testing.assert_array_equal(block.extras["acted"], np.arange(1, UNROLL + 1)[:, None].repeat(ROWS, 1))
+        np.testing.assert_array_equal(block.bootstrap[-1], -steps[-1])
+    assert set(t.batches) == {1, 2, 4, 5}
+    assert t.programs.act_and_value._cache_size() == 4, "compiled once for each size, whatever came"
+
+
+def test_the_sizes_grow_with_the_logarithm_of_the_lanes(table):
+    t = table(lockstep=False)
+    for lanes in (1, 2, 3, 8, 100, 1000):
+        sizes = ActSide(t.acting, (t.side.lanes * lanes)[:lanes])._sizes
+        assert sizes[-1] == lanes, "all of them fit into one"
+        assert len(sizes) <= np.log2(lanes) + 2
+        assert all(size < after <= 2 * size for size, after in pairwise(sizes)), "padding is less than half"
+
+
+def test_in_lockstep_act_waits_for_all(table):
+    t = table(lockstep=True)
+
+    def environments() -> Iterator[None]:
+        yield
+        for lane in (3, 0, 4):
+            t.send(lane)
+        yield
+        assert t.batches == []
+        for lane in (2, 1):
+            t.send(lane)
+        yield
+        assert t.batches == [LANES]
+        assert [t.take(lane) for lane in range(LANES)] == [seen_by(lane, 0).tolist() for lane in range(LANES)]
+
+    t.run(environments())
+    assert t.batches == [LANES]
