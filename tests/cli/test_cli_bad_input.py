@@ -29,6 +29,13 @@ from command_line import Weft
         ("ppo CartPole-v1 --plan (env+act+learn)@gpu", "'weft:CartPole-v1' is the same in JAX"),
         ("ppo CartPole-v1 --plan env+learn|act", "Nearest plan that runs now: 'env | act | learn'"),
         ("ppo CartPole-v1 --plan central", "which do not come apart"),
+        (
+            "ppo CartPole-v1 --plan (env+act)*3|learn*2 --envs 6",
+            "3 replicas of env and act cannot be shared evenly among 2 learn, each of which learns from whole "
+            "replicas. Use a multiple of 2 of them, or fewer learn. "
+            "Nearest plan that runs now: '(env+act)*2 | learn*2'.",
+        ),
+        ("ppo mine:nameless --plan env|act|learn", "inside, which a worker process cannot import"),
         ("ppo CartPole-v1 --plan apex", "this algorithm has no 'replay'"),
         ("ppo CartPole-v1 --plan seed --channel shmem", "--channel: expected one of shm, tcp, got 'shmem'"),
         ("ppo CartPole-v1 --plan seed --max-lag -1", "max_lag must be at least 0 versions, got -1"),
@@ -56,6 +63,35 @@ def test_refused_before_anything_is_made(weft: Weft, here: Path, arguments: str,
     assert err.startswith("weft: error: ")
     assert expected in err
     assert "Traceback" not in err
+    assert not (here / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("environment", "wrong"),
+    [
+        ("mine:Walk", "(env+act)*4 | learn*3"),
+        ("mine:Walk", "(env+act)*1 | learn*2"),
+        ("mine:nameless", "env | act+learn"),
+    ],
+)
+def test_a_command_that_is_put_right_has_the_name_still(train: Weft, here: Path, environment: str, wrong: str) -> None:
+    ended = train(environment, "--run", "a", "--plan", wrong)
+    assert ended.code == 2
+    assert "inline" in ended.err or "Nearest plan" in ended.err
+    assert not (here / "runs").exists()
+    assert train(environment, "--run", "a", "--quiet").code == 0
+
+
+def test_streams_larger_than_the_memory(weft: Weft, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of this small run: the sizes are tested where they are found."""
+    monkeypatch.setattr("weft.plans.machine._memory", lambda: 100 * 1024)
+    code, out, err = weft("train", "ppo", "CartPole-v1", "--plan", "env*2 | act | learn", "--envs", "32")
+    assert (code, out) == (2, "")
+    assert err == (
+        "weft: error: the streams of plan 'env*2 | act | learn' need 163 KiB of memory (unroll 84 KiB, params 73 KiB, "
+        "timestep 4.2 KiB, action 2.0 KiB), and there are 100 KiB here. Use fewer --envs, a shorter --algo.unroll or a "
+        "smaller --max-lag.\n"
+    )
     assert not (here / "runs").exists()
 
 

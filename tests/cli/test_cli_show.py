@@ -61,10 +61,33 @@ def test_sizes_say_what_a_message_is(weft: Weft) -> None:
     assert "Sizes" not in weft(*show, "inline").out
 
 
+def test_lanes_are_those_of_the_ring(weft: Weft) -> None:
+    show = ("show", "ppo", "weft:CartPole-v1", "--envs", "16", "--plan", "env*2 | act | learn", "--ring")
+    assert "travel in 8 lanes of 2," in weft(*show, "4").out
+    assert "travel in 2 lanes of 8," in weft(*show, "1").out
+    assert weft(*show, "0") == (2, "", "weft: error: ring must be at least 1 slice, got 0\n")
+
+
+def test_streams_say_what_they_take_of_memory(weft: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
+    show = ("show", "ppo", "CartPole-v1", "--envs", "32", "--plan", "env*2 | act | learn")
+    out = weft(*show).out
+    assert out.splitlines()[-1] == (
+        "Streams take 163 KiB of shared memory: unroll 84 KiB, params 73 KiB, timestep 4.2 KiB, action 2.0 KiB."
+    )
+    assert "shared memory" not in weft(*show[:-1], "inline").out
+    monkeypatch.setattr("weft.plans.machine._memory", lambda: 100 * 1024)
+    ended = weft(*show)
+    assert ended.code == 0
+    assert "need 163 KiB of memory" in ended.out
+    assert "there are 100 KiB here" in ended.out
+
+
 def test_what_would_not_run_says_why(weft: Weft) -> None:
     ended = weft("show", "ppo", "weft:CartPole-v1", "--plan", "central")
     assert ended.code == 0
     assert "parts grad from apply" in ended.out
+    out = weft("show", "ppo", "mine:nameless", "--plan", "env | act | learn").out
+    assert "which a worker process cannot import" in out
     assert "parts grad from apply" not in weft("show", "a2c", "weft:CartPole-v1", "--plan", "central").out
 
 

@@ -60,6 +60,16 @@ class Walk(gym.Env):
         return np.full((11, 21, 3), 10 * self.steps, np.uint8)
 
 
+def _maker() -> Any:
+    def inside() -> Walk:
+        return Walk()
+
+    return inside
+
+
+nameless = _maker()  # it makes environments, but no other process could import it by a name
+
+
 class RaisesInStep(Walk):
     def happen(self) -> None:
         if self.index == 3 and self.total == 7:  # the first that is made only tells its spaces

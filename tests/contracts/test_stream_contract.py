@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from channels import BLOCK, DROP, LATEST, SIMPLE, Channel, arrays, eventually, got, nothing_leaks
 
-from weft.core.errors import ChannelClosed, ChannelError, ConfigError, SchemaMismatch, UnknownName
+from weft.core.errors import ChannelClosed, ChannelError, SchemaMismatch, UnknownName
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec, Delivery, Message, Reader, Stamp, Writer
 from weft.streams.registry import SCHEMES, create, open_writer
@@ -461,14 +461,6 @@ def test_ends_with_other_leaves(scheme: str, delivery: Delivery) -> None:
 
         with pytest.raises(SchemaMismatch, match=r"leaf 'a': expected shape \(3, 2\), and \(3, 3\) came"):
             meet()
-
-
-def test_a_message_larger_than_the_bound(scheme: str) -> None:
-    leaves = (Leaf("image", (1024, 1024), "float32"),)
-    with pytest.raises(ConfigError, match=r"4,194,304 bytes.*1,000,000"):
-        ChannelSpec.within("unroll", leaves, 1_000_000, BLOCK, scheme)
-    spec = ChannelSpec.within("unroll", leaves, 10_000_000, BLOCK, scheme)
-    assert (spec.capacity, spec.capacity_bytes) == (2, 2 * 4 * 1024 * 1024)
 
 
 def test_an_unknown_scheme() -> None:

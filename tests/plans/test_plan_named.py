@@ -131,6 +131,8 @@ def test_a_fragment_of_your_own_runs_beside_learn(loop):
         judge("env*2 | act | relabel | learn", graph)
     with pytest.raises(PlanError, match="puts 'relabel' away from learn"):
         judge("env*2 | act+relabel | learn", graph)
+    with pytest.raises(PlanError, match=r"runs now: '\(env\+act\)\*2 \| \(relabel\+learn\)\*2'"):
+        judge("(env+act)*3 | relabel | learn*2", graph)
 
 
 def test_more_replicas_than_gpus(loop):
@@ -173,3 +175,41 @@ def test_a_fragment_of_your_own_is_not_left_out_in_silence_where_grad_is_apart(l
     plan = resolve("(env+act+relabel+grad)*2 | apply", graph, machine, envs=8, pure_env=False)
     with pytest.raises(PlanError, match=r"relabel.*Nearest plan that runs now: '\(env\+act\)\*2 \| relabel\+learn'"):
         executable(plan, graph, machine, envs=8)
+
+
+@pytest.mark.parametrize(
+    ("text", "envs", "nearest"),
+    [
+        ("(env+act)*3 | learn*2", 6, "(env+act)*2 | learn*2"),
+        ("(env+act)*3 | learn*2", 12, "(env+act)*2 | learn*2"),
+        ("(env+act)*5 | learn*2", 60, "(env+act)*4 | learn*2"),
+        ("(env+act)*15 | learn*4", 240, "(env+act)*16 | learn*4"),
+        ("env+act | learn*2", 8, "(env+act)*2 | learn*2"),
+        ("(env+act)*2 | grad*4 | apply", 8, "(env+act)*4 | grad*4 | apply"),
+        ("(env+act)*3@gpu:0-2 | learn*2", 6, "(env+act)*2@gpu:0-1 | learn*2"),
+    ],
+)
+def test_actors_that_learners_cannot_share_are_refused_with_the_nearest_number(loop, text, envs, nearest):
+    machine = Machine(cores=8, gpus=4)
+    with pytest.raises(PlanError, match="cannot be shared evenly among") as caught:
+        judge(text, loop, machine, envs)
+    assert f"Nearest plan that runs now: '{nearest}'." in str(caught.value)
+    judge(nearest, loop, machine, envs)
+
+
+@given(
+    st.sampled_from(["(env+act)*{} | learn*{}", "(env+act)*{} | grad*{} | apply"]),
+    st.integers(1, 12),
+    st.integers(1, 12),
+    st.builds(Machine, cores=st.just(8), gpus=st.integers(0, 4)),
+    st.integers(1, 60),
+)
+@settings(deadline=None, database=None)
+def test_a_plan_that_is_said_to_run_now_does(loop, text, workers, learners, machine, envs):
+    text = text.format(workers, learners)
+    for _ in range(2):
+        try:
+            return judge(text, loop, machine, envs)
+        except PlanError as error:
+            text = str(error).partition(" runs now: '")[2].partition("'")[0] or "inline"
+    raise AssertionError(f"refused too: {text}")

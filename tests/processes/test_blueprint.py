@@ -79,23 +79,26 @@ def test_environments_beside_act_are_one_lane():
 
 
 @pytest.mark.parametrize(
-    ("plan", "envs", "reason"),
+    ("plan", "envs", "reason", "nearest"),
     [
-        ("env*3 | act | learn*2", 3, "cannot share them among 1 act and 2 learn in whole slices"),
-        ("env | act | learn*3", 8, "cannot share them among 1 act and 3 learn"),
-        ("env*2 | act*3 | learn", 2, "cannot share them among 3 act"),
-        ("env+act | learn*2", 8, "1 replica of env and act cannot be shared evenly among 2 learn"),
-        ("(env+act)*3 | learn*2", 6, "3 replicas of env and act cannot be shared evenly among 2 learn"),
-        ("(env+act)*2 | grad*4 | apply", 8, "2 replicas of env and act cannot be shared evenly among 4 grad"),
+        ("env*3 | act | learn*2", 3, "share them among 1 act and 2 learn in whole slices", "env*3 | act | learn"),
+        ("env | act | learn*3", 8, "share them among 1 act and 3 learn", "env | act | learn*2"),
+        ("env*2 | act*3 | learn", 2, "share them among 3 act", "env*2 | act*2 | learn"),
+        ("env*3 | (act+learn)*4", 4, "share them among 4 act and 4 learn", "env*2 | (act+learn)*4"),
+        ("env+act | learn*2", 8, "1 replica of env and act cannot be shared evenly", "(env+act)*2 | learn*2"),
+        ("(env+act)*3 | learn*2", 6, "3 replicas of env and act cannot be shared evenly", "(env+act)*2 | learn*2"),
+        ("(env+act)*2 | grad*4 | apply", 8, "evenly among 4 grad", "(env+act)*4 | grad*4 | apply"),
     ],
 )
-def test_lanes_that_cannot_be_shared_out_are_refused(plan, envs, reason):
+def test_lanes_that_cannot_be_shared_out_are_refused(plan, envs, reason, nearest):
     with pytest.raises(PlanError) as caught:
         drafted(plan, envs)
     message = str(caught.value)
     assert plan in message
     assert reason in message
     assert "Use a" in message, "it does not say what to do"
+    assert message.endswith(f"Nearest plan that runs now: '{nearest}'.")
+    assert drafted(nearest, envs).lanes
 
 
 def test_wires_between_workers_are_channels_and_within_one_are_in_memory():

@@ -26,6 +26,7 @@ class ShowFlags:
     )
     plan: str = "inline"  # where the fragments run: a name (`weft plans`) or an expression
     envs: int | None = None  # environments in the whole run; unless set: tuned for the environment
+    ring: int = 2  # slices of an env worker's environments: lanes are of that size
     mermaid: bool = False  # as a Mermaid flowchart instead of text
 
 
@@ -47,11 +48,12 @@ def main(command: str, arguments: list[str]) -> int:
     (asked,), fields, env_options = parse_with_algorithm("weft show", ABOUT, arguments, Flags(ShowFlags, "the drawing"))
     flags = ShowFlags(**asked)
 
-    from weft.runtimes.config import RunConfig, prepare
+    from weft.runtimes.config import RunConfig, Settings, prepare
     from weft.runtimes.drawing import draw
 
     config = RunConfig(flags.algorithm, flags.environment, fields, flags.plan, envs=flags.envs, env_options=env_options)
-    print(draw(prepare(config, must_run=False), mermaid=flags.mermaid))
+    settings = Settings(ring=flags.ring)
+    print(draw(prepare(config, must_run=False), settings, mermaid=flags.mermaid))
     return 0
 
 

@@ -9,7 +9,7 @@ from weft.graph.graph import Graph
 from weft.plans.fill import divisor_up_to
 from weft.plans.fit import complete, holds, role
 from weft.plans.machine import Machine
-from weft.plans.plan import Group, Plan
+from weft.plans.plan import Device, Group, Plan
 
 LAYOUTS: tuple[tuple[frozenset[str], ...], ...] = tuple(
     tuple(frozenset(group.split("+")) for group in layout.split(" | "))
@@ -33,15 +33,16 @@ def executable(plan: Plan, graph: Graph, machine: Machine, *, envs: int, splits:
     ``splits``: whether the algorithm's learn comes apart into grad and apply.
     """
     _in_workers(plan)
-    _laid_out(plan, graph)
+    _laid_out(plan, graph, envs)
     if not splits and "apply" in plan.fragments:
-        joined = _joined(plan)
+        joined = _even(_joined(plan), envs)
         raise PlanError(
             f"plan '{plan}' parts grad from apply, and this algorithm makes several updates in one learn call, which "
             f"do not come apart (A2C's and IMPALA's do). Nearest plan that runs now: '{joined}'."
         )
     for index, group in enumerate(plan.groups):
         _devices(plan, index, group, machine, envs)
+    shared_out(plan, envs)
 
 
 def runs_now(plan: Plan, graph: Graph, machine: Machine, *, envs: int) -> bool:
@@ -51,6 +52,31 @@ def runs_now(plan: Plan, graph: Graph, machine: Machine, *, envs: int) -> bool:
     except PlanError:
         return False
     return True
+
+
+def shared_out(plan: Plan, envs: int) -> None:
+    """Return if all learners can have equally many environments in whole lanes, and every act at least one lane.
+
+    Environments beside act are one lane; an env worker's can be cut as finely as one by one. Else ``PlanError``.
+    """
+    nearest = _even(plan, envs)
+    if nearest == plan:
+        return
+    env, act, learn = (plan.groups[_place(plan, *roles)] for roles in (("env",), ("act",), ("learn", "grad")))
+    workers, acts, learners = (group.replicas or 1 for group in (env, act, learn))
+    name = "learn" if holds(learn, "learn") else "grad"
+    if env is act:
+        reason = (
+            f"{workers} replica{'s'[: workers > 1]} of env and act cannot be shared evenly among {learners} {name}, "
+            f"each of which learns from whole replicas. Use a multiple of {learners} of them, or fewer {name}."
+        )
+    else:
+        reason = (
+            f"{workers} env worker{'s'[: workers > 1]} with {envs} environments in all cannot share them among {acts} "
+            f"act and {learners} {name} in whole slices. Use a number of environments that {workers} and {learners} "
+            f"divide, with one for each act at least."
+        )
+    raise PlanError(f"plan '{plan}': {reason} Nearest plan that runs now: '{nearest}'.")
 
 
 def needs_workers(plan: Plan, machine: Machine) -> bool:
@@ -69,7 +95,7 @@ def _in_workers(plan: Plan) -> None:
         )
 
 
-def _laid_out(plan: Plan, graph: Graph) -> None:
+def _laid_out(plan: Plan, graph: Graph, envs: int) -> None:
     loop = {"env", "act", "learn", "grad", "apply"}
     layout = tuple(frozenset(role(name) for name in group.fragments) & loop for group in plan.groups)
     for group in plan.groups:
@@ -77,12 +103,12 @@ def _laid_out(plan: Plan, graph: Graph) -> None:
         if own and "apply" in plan.fragments:
             raise PlanError(
                 f"plan '{plan}' parts grad from apply, and this version runs fragments of your own ({own[0]!r}) only "
-                f"beside a whole learn. Nearest plan that runs now: '{_beside_learn(_joined(plan), graph)}'."
+                f"beside a whole learn. Nearest plan that runs now: '{_beside_learn(_joined(plan), graph, envs)}'."
             )
         if own and not holds(group, "learn", "grad"):
             raise PlanError(
                 f"plan '{plan}' puts {own[0]!r} away from learn, and this version runs fragments of your own beside "
-                f"learn only. Nearest plan that runs now: '{_beside_learn(plan, graph)}'."
+                f"learn only. Nearest plan that runs now: '{_beside_learn(plan, graph, envs)}'."
             )
     if layout not in LAYOUTS:
         known = "; ".join(" | ".join("+".join(g) for g in _written(layout)) for layout in LAYOUTS[:4])
@@ -97,11 +123,11 @@ def _written(layout: tuple[frozenset[str], ...]) -> list[list[str]]:
     return [sorted(group, key=order.index) for group in layout]
 
 
-def _beside_learn(plan: Plan, graph: Graph) -> Plan:
+def _beside_learn(plan: Plan, graph: Graph, envs: int) -> Plan:
     loop = ("env", "act", "learn", "grad", "apply")
     kept = [tuple(n for n in g.fragments if role(n) in loop) for g in plan.groups]
     groups = tuple(Group(names, g.replicas, g.device) for names, g in zip(kept, plan.groups, strict=True) if names)
-    return complete(Plan(groups), graph)
+    return _even(complete(Plan(groups), graph), envs)
 
 
 def _joined(plan: Plan) -> Plan:
@@ -121,8 +147,36 @@ def _devices(plan: Plan, index: int, group: Group, machine: Machine, envs: int) 
     on_gpu = machine.gpus > 0 and (group.device is None or group.device.kind == "gpu")
     if replicas <= devices or not on_gpu or not holds(group, "learn"):  # grad sends its gradients, and may share one
         return
-    smaller = plan.with_group(index, replicas=divisor_up_to(envs, devices))
+    smaller = _even(plan.with_group(index, replicas=divisor_up_to(envs, devices)), envs)
     raise PlanError(
         f"plan '{plan}' needs a GPU for each of the {replicas} replicas of '{group}', and JAX has {devices} here: run "
         f"where it sees as many, or write @cpu. Nearest plan that runs now: '{smaller}'."
     )
+
+
+def _even(plan: Plan, envs: int) -> Plan:
+    """The plan with the nearest counts by which lanes can be shared out: itself, where it has them."""
+    env, act, learn = (_place(plan, *roles) for roles in (("env",), ("act",), ("learn", "grad")))
+    learners = divisor_up_to(envs, plan.groups[learn].replicas or 1)
+    plan = _with_replicas(plan, learn, learners)
+    if env == act:
+        workers = plan.groups[env].replicas or 1
+        fits = [n for n in range(learners, envs + 1, learners) if envs % n == 0]
+        return _with_replicas(plan, env, min(fits, key=lambda n: (abs(n - workers), n)))
+    plan = _with_replicas(plan, env, divisor_up_to(envs, plan.groups[env].replicas or 1))
+    return _with_replicas(plan, act, min(envs, plan.groups[act].replicas or 1))
+
+
+def _place(plan: Plan, *roles: str) -> int:
+    """The number of the first group with a fragment in one of these roles."""
+    return next(index for index, group in enumerate(plan.groups) if holds(group, *roles))
+
+
+def _with_replicas(plan: Plan, index: int, replicas: int) -> Plan:
+    """A copy with so many replicas of a group, and no more devices named than these can use."""
+    group, device = plan.groups[index], plan.groups[index].device
+    if replicas == (group.replicas or 1):
+        return plan
+    if device is not None and device.indices is not None and replicas < len(device.indices):
+        device = Device("gpu", device.indices[0], device.indices[replicas - 1])
+    return plan.with_group(index, replicas=replicas, device=device)

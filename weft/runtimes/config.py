@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.core.errors import ConfigError
+from weft.core.errors import ConfigError, UnknownName
 from weft.core.specs import Spec
 from weft.envs.protocol import EnvLike, EnvSource
 from weft.graph.algorithm import Algorithm
@@ -19,6 +19,8 @@ from weft.plans import Machine, Plan, catalogue, executable, needs_workers, reso
 if TYPE_CHECKING:
     from weft.runtimes.replicas import Layout
 
+
+CHANNELS = ("shm", "tcp")
 
 DEFAULT_LAG = 1
 """Versions that params may be behind, unless told: learn and act overlap, and on-policy algorithms hardly notice."""
@@ -59,6 +61,14 @@ class Settings:
     ring: int = 2  # slices of an env worker's environments, one stepping while others wait for their actions
     channel: str = "shm"  # what streams between workers are made of: shm or tcp
     hang_seconds: float = 60.0  # how long a worker may be stuck before it is killed and replaced
+
+    def __post_init__(self) -> None:
+        if self.ring < 1:
+            raise ConfigError(f"ring must be at least 1 slice, got {self.ring}")
+        if self.channel not in CHANNELS:
+            raise UnknownName("channel", self.channel, CHANNELS)
+        if not self.hang_seconds > 0:
+            raise ConfigError(f"hang_seconds must be above 0, got {self.hang_seconds:g}")
 
 
 @dataclass(frozen=True)

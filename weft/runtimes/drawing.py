@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from weft.core.errors import PlanError
-from weft.graph.describe import Measured
+from weft.core.errors import ConfigError, PlanError
+from weft.graph.describe import Measured, describe_bytes
 from weft.plans import Plan, draw_mermaid, draw_text, executable
-from weft.runtimes.config import Prepared
+from weft.runtimes.config import Prepared, Settings
+from weft.runtimes.processes.outfit import Outfit, fit_out
 
 
-def draw(prepared: Prepared, *, mermaid: bool = False) -> str:
+def draw(prepared: Prepared, settings: Settings | None = None, *, mermaid: bool = False) -> str:
     """A prepared run's fragments in the groups of its plan; below, how its sizes are meant and why it would not run."""
     if mermaid:
         return draw_mermaid(prepared.graph, prepared.plan)
-    parts = [draw_text(prepared.graph, prepared.plan), _sizes(prepared), why_not(prepared)]
+    parts = [draw_text(prepared.graph, prepared.plan), _below(prepared, settings or Settings())]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -32,8 +33,11 @@ def draw_run(prepared: Prepared, plan: Plan, summary: Mapping[str, Any] | None, 
     return f"{draw_text(prepared.graph, plan, rates)}\n\n{_measured(prepared, plan, summary, streams)}"
 
 
-def why_not(prepared: Prepared) -> str:
-    """Why this version would not run it, with the nearest plan that it would; empty where it does."""
+def _below(prepared: Prepared, settings: Settings) -> str:
+    """What a message's size stands for, and what streams take, where the plan runs in workers; or why it would not run.
+
+    The reason has the nearest plan that this version would run. Empty in one process.
+    """
     try:
         executable(
             prepared.plan,
@@ -42,34 +46,21 @@ def why_not(prepared: Prepared) -> str:
             envs=prepared.envs,
             splits=prepared.algorithm.splits,
         )
-        _lanes(prepared)
-    except PlanError as error:
+        return _sizes(prepared, fit_out(prepared, settings)) if prepared.in_workers else ""
+    except (PlanError, ConfigError) as error:
         return str(error)
-    return ""
 
 
-def _lanes(prepared: Prepared) -> tuple[int, int]:
-    """Lanes of the run, and environments in each, unless --ring says otherwise; (0, 0) in one process."""
-    from weft.runtimes.processes.blueprint import Manner, draft
-
-    if not prepared.in_workers:
-        return 0, 0
-    pure = prepared.source.pure is not None
-    blueprint = draft(prepared.plan, prepared.envs, prepared.machine, Manner(), pure_env=pure)
-    return len(blueprint.lanes), blueprint.lanes[0].rows
-
-
-def _sizes(prepared: Prepared) -> str:
-    """What a message's size stands for, where the plan runs in workers."""
-    if why_not(prepared) or not prepared.in_workers:
-        return ""
-    count, rows = _lanes(prepared)
-    envs = prepared.algorithm.spec.envs
+def _sizes(prepared: Prepared, outfit: Outfit) -> str:
+    lanes, envs = outfit.blueprint.lanes, prepared.algorithm.spec.envs
     of = "all" if envs == prepared.envs else "one learner's"
-    between = "one" if count == 1 else f"{count} lanes"
+    between = "one" if len(lanes) == 1 else f"{len(lanes)} lanes"
+    taken = outfit.memory("shm")
+    each = ", ".join(f"{stream} {describe_bytes(nbytes)}" for stream, nbytes in taken.items())
     return (
         f"Sizes are of {of} {envs} environments together. Between workers timestep, action and unroll travel in "
-        f"{between} of {rows}, a message for each lane."
+        f"{between} of {lanes[0].rows}, a message for each lane.\n"
+        f"Streams take {describe_bytes(sum(taken.values()))} of shared memory: {each}."
     )
 
 

@@ -1,6 +1,7 @@
 """The local runtime: carries out a run on this machine, from its folder's first file to its summary.
 
 prepare    open the environment, fill the defaults, resolve the plan            (config.py)
+engine     made, and so refused, before there is a folder
 resume     from the newest whole checkpoint, if the folder has one
 loop       dispatch some learn calls; meanwhile read, log and show those before
 save       every half minute, when asked to stop, and at the end
@@ -19,11 +20,9 @@ import jax
 
 from weft.core.errors import (
     CheckpointError,
-    ConfigError,
     EnvironmentFault,
     LearningDiverged,
     RunError,
-    UnknownName,
     WeftError,
     WorkerFailed,
 )
@@ -41,8 +40,6 @@ from weft.telemetry.ledger import Ledger
 from weft.telemetry.plain import Plain, Quiet
 from weft.telemetry.telemetry import Telemetry, open_telemetry
 
-CHANNELS = ("shm", "tcp")
-
 DISPATCH_SECONDS = 0.25
 """How much work is dispatched at a time: what an interrupt or a log line may have to wait for."""
 
@@ -56,43 +53,35 @@ def train(config: RunConfig, settings: Settings) -> Run:
     Raises WeftError, and what the user's own code raises. A first SIGINT saves and ends the run; a second ends it at
     once, as KeyboardInterrupt, and leaves what was saved before.
     """
-    _check(settings)
     prepared = prepare(config)
     name = settings.run or default_name(prepared.name, prepared.source.name, prepared.seed)
     may_differ = frozenset({"steps"})
+    # Before there is a folder, which a command that is put right would find to be of another config.
+    engine = make_engine(prepared, settings, settings.root / name / "logs")
     with (
         open_run(settings.root, name, prepared.config(), prepared.plan.to_dict(), may_differ=may_differ) as folder,
         interruptible() as interrupt,
     ):
-        return _Execution(prepared, settings, folder, interrupt).run()
+        return _Execution(prepared, settings, folder, interrupt).run(engine)
 
 
 def make_engine(prepared: Prepared, settings: Settings | None = None, logs: Path | None = None) -> Engine:
-    """The engine for a prepared run: of its one group in this process, or of its workers, which log to ``logs``."""
+    """The engine for a prepared run: of its one group in this process, or of its workers, which log to ``logs``.
+
+    Starts nothing yet; refuses what could not start.
+    """
     if prepared.in_workers:
-        from weft.runtimes.processes.blueprint import Manner, draft
         from weft.runtimes.processes.engine import ProcessEngine
+        from weft.runtimes.processes.outfit import fit_out
 
         how = settings or Settings()
-        manner = Manner(prepared.lockstep, prepared.max_lag, how.ring, how.channel)
-        pure = prepared.source.pure is not None
-        blueprint = draft(prepared.plan, prepared.envs, prepared.machine, manner, pure_env=pure)
-        return ProcessEngine(prepared, blueprint, logs or how.root / "logs", how.hang_seconds)
+        return ProcessEngine(prepared, fit_out(prepared, how), logs or how.root / "logs", how.hang_seconds)
     layout = layout_of(prepared)
     sizes = (layout, prepared.envs, prepared.seed)
     if prepared.source.pure is not None:
         return FusedEngine(prepared.algorithm, prepared.graph, prepared.source.pure, *sizes)
     assert prepared.source.host is not None
     return HostedEngine(prepared.algorithm, prepared.graph, prepared.source.host, *sizes)
-
-
-def _check(settings: Settings) -> None:
-    if settings.ring < 1:
-        raise ConfigError(f"ring must be at least 1 slice, got {settings.ring}")
-    if settings.channel not in CHANNELS:
-        raise UnknownName("channel", settings.channel, CHANNELS)
-    if not settings.hang_seconds > 0:
-        raise ConfigError(f"hang_seconds must be above 0, got {settings.hang_seconds:g}")
 
 
 class _Execution:
@@ -108,9 +97,8 @@ class _Execution:
         self.saved_steps = 0  # learn steps in the newest checkpoint
         self.warnings: list[str] = []
 
-    def run(self) -> Run:
-        """Train to the end, an interrupt or an error; leaves a summary, unless interrupted twice."""
-        engine = make_engine(self.prepared, self.settings, self.folder.path / "logs")
+    def run(self, engine: Engine) -> Run:
+        """Train to the end, an interrupt or an error; leaves a summary, unless interrupted twice. Closes the engine."""
         try:
             if (finished := self._finished_before(engine)) is not None:
                 return finished

@@ -100,33 +100,6 @@ class ChannelSpec:
         """
         return self.capacity + (self.delivery is not Delivery.BLOCK)
 
-    @property
-    def capacity_bytes(self) -> int:
-        """The memory of all slots, without the header of a few cache lines each."""
-        return self.slots * self.message_bytes
-
-    @classmethod
-    def within(
-        cls,
-        name: str,
-        leaves: Leaves,
-        max_bytes: int,
-        delivery: Delivery,
-        scheme: str = "shm",
-        max_capacity: int = 1 << 16,
-    ) -> Self:
-        """As many messages as ``max_bytes`` hold; refuses where not one does.
-
-        The spare slot of a writer that never waits comes on top (``slots``).
-        """
-        nbytes = SlotLayout(leaves).nbytes
-        if nbytes > max_bytes:
-            raise ConfigError(
-                f"channel {name!r}: a message takes {nbytes:,} bytes, and the channel may take {max_bytes:,}. "
-                "Raise the bound, or make messages smaller (a shorter unroll, fewer environments)."
-            )
-        return cls(name, leaves, max(1, min(max_capacity, max_bytes // max(1, nbytes))), delivery, scheme)
-
     def to_json(self) -> dict[str, Any]:
         """Plain data; ``from_json`` reads it."""
         return {

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft.core.delivery import Delivery
-from weft.core.errors import PlanError
 
 if TYPE_CHECKING:  # an env worker reads a blueprint, and need not load the plan language
     from weft.plans import Group, Machine, Plan
@@ -120,8 +119,10 @@ class Manner:
 
 def draft(plan: Plan, envs: int, machine: Machine, manner: Manner, *, pure_env: bool = False) -> Blueprint:
     """The blueprint of a resolved plan for ``envs`` environments. Raises PlanError where lanes cannot be shared out."""
-    drafting = _Drafting(plan, envs, machine, manner, pure_env)
-    return drafting.finish()
+    from weft.plans.executable import shared_out
+
+    shared_out(plan, envs)
+    return _Drafting(plan, envs, machine, manner, pure_env).finish()
 
 
 class _Drafting:
@@ -160,8 +161,6 @@ class _Drafting:
         group = self.plan.group_of("env")
         workers = group.replicas or 1
         share = self.envs // workers
-        if "act" in group.fragments:
-            self._shared_evenly(workers)
         slices = 1 if "act" in group.fragments else self._slices(workers, share)
         rows, count = share // slices, workers * slices
         return tuple(Lane(i, i * rows, rows, i * self.learners // count) for i in range(count))
@@ -174,22 +173,7 @@ class _Drafting:
         acts = self.plan.group_of("act").replicas or 1
         fits = [n for n in range(1, share + 1) if share % n == 0 and (workers * n) % self.learners == 0]
         fits = [n for n in fits if workers * n >= acts]  # each act has a slice at least
-        if not fits:
-            raise PlanError(
-                f"plan '{self.plan}': {workers} env worker{'s' if workers > 1 else ''} with {share} environments each "
-                f"cannot share them among {acts} act and {self.learners} {self.learn} in whole slices. Use a number of "
-                f"env workers that {self.learners} divides, or more environments."
-            )
         return min(fits, key=lambda n: (abs(n - self.manner.ring), n))
-
-    def _shared_evenly(self, workers: int) -> None:
-        """Environments beside act are one slice, which goes to one learner."""
-        if workers % self.learners:
-            raise PlanError(
-                f"plan '{self.plan}': {workers} replica{'s' if workers > 1 else ''} of env and act cannot be shared "
-                f"evenly among {self.learners} {self.learn}, each of which learns from whole replicas. Use a multiple "
-                f"of {self.learners} of them, or fewer {self.learn}."
-            )
 
     def _worker(self, group: Group, replica: int) -> None:
         index = len(self.workers)

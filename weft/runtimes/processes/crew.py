@@ -77,7 +77,7 @@ class Crew:
         assert self._launcher is not None
         return self._launcher
 
-    def gather(self, specs: Mapping[str, ChannelSpec], common: dict[str, Any]) -> None:
+    def gather(self, specs: Mapping[str, ChannelSpec], common: Mapping[str, Any]) -> None:
         """Make what a new set of workers needs, in place of any that there is; ``start`` starts them."""
         self.close()
         self.supervisor.recovered(tuple(worker.index for worker in self.blueprint.workers))

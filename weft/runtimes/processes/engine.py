@@ -9,36 +9,32 @@ from typing import Any
 import jax
 import numpy as np
 
-from weft.core.errors import ConfigError, WorkerFailed
-from weft.core.recipe import to_recipe
+from weft.core.errors import WorkerFailed
 from weft.core.types import TrainState, Tree
 from weft.runtimes.config import Prepared
 from weft.runtimes.engine import Episode, Report, make_stages
 from weft.runtimes.processes.account import OfRun
-from weft.runtimes.processes.blueprint import Blueprint
 from weft.runtimes.processes.books import PATIENCE_SECONDS, Books
 from weft.runtimes.processes.crew import Beginning, Crew
 from weft.runtimes.processes.gauges import Gauges
 from weft.runtimes.processes.lags import Lags
 from weft.runtimes.processes.link import Said
+from weft.runtimes.processes.outfit import Outfit
 from weft.runtimes.processes.saving import put_together, state_schema
-from weft.runtimes.processes.schemas import channel_specs
 from weft.runtimes.processes.standing import from_words, to_words
 from weft.runtimes.processes.supervisor import LEARNING
 from weft.telemetry.ledger import Ledger
 
 
 class ProcessEngine:
-    """Runs a blueprint's workers. Learning goes on between ``advance`` and the report, so it is asynchronous."""
+    """Runs an outfit's workers. Learning goes on between ``advance`` and the report, so it is asynchronous."""
 
-    def __init__(self, prepared: Prepared, blueprint: Blueprint, logs: Path, hang_seconds: float) -> None:
-        self.prepared, self.blueprint = prepared, blueprint
+    def __init__(self, prepared: Prepared, outfit: Outfit, logs: Path, hang_seconds: float) -> None:
+        self.prepared, self.blueprint, self._outfit = prepared, outfit.blueprint, outfit
         self.warn: Callable[[str], None] = lambda text: None  # replaced by who shows it
         self._stages = make_stages(prepared.algorithm, prepared.graph)
-        compiled = bool(blueprint.kind("actor")) and prepared.source.pure is not None
-        self._specs = channel_specs(blueprint, prepared.algorithm, compiled=compiled)
         self._crew = Crew(
-            blueprint,
+            outfit.blueprint,
             logs,
             hang_seconds,
             begin=self._beginning,
@@ -49,19 +45,19 @@ class ProcessEngine:
         self._learned: dict[int, dict[str, Any]] = {}
         self._bad: int | None = None  # the first learn step that was refused: nothing is published any more
         self._episodes: list[Episode] = []
-        self._compiled = compiled
+        self._compiled = outfit.compiled
         self._lane_leaves: list[np.ndarray[Any, Any]] = []
         self._snapshots: dict[str, Any] = {}
         self._lost: dict[str, list[int]] = {}
         self._resume_leaves: list[np.ndarray[Any, Any]] | None = None
         self._gauges = Gauges(
-            blueprint,
-            self._specs,
+            outfit.blueprint,
+            outfit.specs,
             cores=prepared.machine.cores,
             warm_up=prepared.warm_up,
         )
         self._lags = Lags()
-        self._books = Books(blueprint, prepared.algorithm.unroll)
+        self._books = Books(outfit.blueprint, prepared.algorithm.unroll)
         self._told_restarts = 0
 
     @property
@@ -149,14 +145,8 @@ class ProcessEngine:
         self._crew.await_ready(set(learning))
 
     def _begin(self, version: int) -> None:
-        prepared, crew = self.prepared, self._crew
-        common = {
-            "algorithm": to_recipe(prepared.algorithm, "the algorithm"),
-            "spec": to_recipe(prepared.algorithm.spec),
-            "source": _source_recipe(prepared),
-            "seed": prepared.seed,
-        }
-        crew.gather(self._specs, common)
+        crew = self._crew
+        crew.gather(self._outfit.specs, self._outfit.told)
         self._episodes = []  # those since the checkpoint will be played again
         self._version = self._granted = version
         account = crew.launcher.account
@@ -238,14 +228,3 @@ class ProcessEngine:
         """Of workers, since it was last told."""
         told, self._told_restarts = self._told_restarts, self._crew.supervisor.restarts
         return self._told_restarts - told
-
-
-def _source_recipe(prepared: Prepared) -> Any:
-    """How workers make the environment: put together as here, or opened anew by its name."""
-    source = prepared.source
-    try:
-        return to_recipe(source, f"environment {source.name!r}")
-    except ConfigError:
-        if ":" not in source.name or source.name.startswith(("gymnax:", "weft:")):
-            return {"open": source.name, "vector": prepared.vector, "options": to_recipe(dict(prepared.env_options))}
-        raise

@@ -56,7 +56,7 @@ class Launcher:
     """The processes of one run. ``common`` is what every worker is told; logs go to the folder ``logs``."""
 
     def __init__(
-        self, blueprint: Blueprint, specs: Mapping[str, ChannelSpec], common: dict[str, Any], logs: Path
+        self, blueprint: Blueprint, specs: Mapping[str, ChannelSpec], common: Mapping[str, Any], logs: Path
     ) -> None:
         self.blueprint, self.logs = blueprint, logs
         sizes = [len(blueprint.lanes), len(blueprint.sides), blueprint.counting]
