@@ -15,6 +15,7 @@ import pytest
 from channels import BLOCK, DROP, LATEST, SIMPLE, Channel, arrays, eventually, got, nothing_leaks
 
 from weft.core.errors import ChannelClosed, ChannelError, SchemaMismatch, UnknownName
+from weft.core.trees import tree_leaves
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec, Delivery, Message, Reader, Stamp, Writer
 from weft.streams.registry import SCHEMES, create, open_writer
@@ -80,10 +81,10 @@ def test_every_dtype_and_shape(scheme: str, delivery: Delivery) -> None:
     leaves = leaves_of(tree)
     with Channel(scheme, leaves, delivery=delivery) as channel:
         writer, reader = channel.ends()
-        writer.send(list(tree.values()), Stamp(*EXTREMES))
+        writer.send(tree_leaves(tree), Stamp(*EXTREMES))
         message = got(reader)
         assert message.stamp == tuple(EXTREMES)
-        for array, expected in zip(message.arrays, tree.values(), strict=True):
+        for array, expected in zip(message.arrays, tree_leaves(tree), strict=True):
             assert (array.shape, array.dtype) == (expected.shape, expected.dtype)
             assert array.ctypes.data % 64 == 0 or array.size == 0
             np.testing.assert_array_equal(array, expected)

@@ -24,15 +24,16 @@ class Step(NamedTuple):
 
 TREE = Step({"z": np.zeros((2, 3), np.uint8), "a": (np.zeros((), np.float32), np.zeros(0, bool))}, np.zeros(5))
 LEAVES = (
-    Leaf("observation.z", (2, 3), "uint8"),
     Leaf("observation.a.0", (), "float32"),
     Leaf("observation.a.1", (0,), "bool"),
+    Leaf("observation.z", (2, 3), "uint8"),
     Leaf("reward", (5,), "float64"),
 )
 
 
-def test_leaves_of_a_tree_in_its_own_order() -> None:
+def test_leaves_of_a_tree_in_the_order_of_programs() -> None:
     assert leaves_of(TREE) == LEAVES
+    assert [leaf.shape for leaf in LEAVES] == [leaf.shape for leaf in jax.tree.leaves(TREE)]
     assert leaves_of(np.zeros(3, np.int32)) == (Leaf("", (3,), "int32"),)
     shapes = jax.eval_shape(lambda x: {"b": x.astype(jnp.bfloat16), "a": x > 0}, np.zeros((4, 2), np.float32))
     by_path = {leaf.path: leaf for leaf in leaves_of(shapes)}
@@ -94,10 +95,13 @@ def test_fingerprints_and_json() -> None:
         ((*LEAVES, Leaf("x", (), "bool")), "leaf 'x' is too much: 5 leaves came, 4 were expected"),
         (
             (LEAVES[0]._replace(shape=(3, 2)), *LEAVES[1:]),
-            "leaf 'observation.z': expected shape (2, 3), and (3, 2) came",
+            "leaf 'observation.a.0': expected shape (), and (3, 2) came",
         ),
-        ((LEAVES[0]._replace(dtype="int8"), *LEAVES[1:]), "leaf 'observation.z': expected dtype uint8, and int8 came"),
-        (LEAVES[1:], "expected leaf 'observation.z' where leaf 'observation.a.0' came"),
+        (
+            (LEAVES[0]._replace(dtype="int8"), *LEAVES[1:]),
+            "leaf 'observation.a.0': expected dtype float32, and int8 came",
+        ),
+        (LEAVES[1:], "expected leaf 'observation.a.0' where leaf 'observation.a.1' came"),
     ],
 )
 def test_the_first_difference_in_words(found: Any, words: str) -> None:
