@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# --no-compile: most modules that come are never imported; those that are, Python compiles when they are.
+PIP_FLAGS := --quiet --disable-pip-version-check --no-compile
 
 .PHONY: train test slow bench clean help
 
@@ -10,12 +12,12 @@ help: ## what there is
 
 $(BIN)/weft: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	$(BIN)/python -m pip install $(PIP_FLAGS) -e .
 	@touch $(BIN)/weft
 
 $(VENV)/.dev: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python -m pip install $(PIP_FLAGS) -e '.[dev]'
 	@touch $(BIN)/weft $@
 
 train: $(BIN)/weft ## train PPO on Gymnasium's CartPole-v1 and say where the run is

@@ -23,6 +23,7 @@ def test_a_worker_whose_environment_hangs_is_replaced(training):
     assert missing(run.summary["samples"]) == 0
 
 
+@pytest.mark.slow
 def test_a_worker_whose_environment_has_children_is_replaced_although_they_live(training):
     run = training("ppo", "faulty_envs:forks", *PLAN, "--steps", "100000000")
     run.wait_for_learning(2)

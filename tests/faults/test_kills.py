@@ -59,7 +59,7 @@ def test_several_killed_at_once_are_all_replaced(training):
     assert missing(run.summary["samples"]) == 0
 
 
-@pytest.mark.parametrize("heard", ["as it happens", "after the other's error"])
+@pytest.mark.parametrize("heard", [pytest.param("as it happens", marks=pytest.mark.slow), "after the other's error"])
 def test_one_of_two_learners_killed_brings_both_back(training, heard):
     """The survivor meets an error in what they do together, which must not be taken for the run's."""
     run = training("a2c", "CartPole-v1", "--plan", "env*2 | act | learn*2", *SMALL)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,3 +58,48 @@ def test_learns(plan, tmp_path):
     assert held() - before == set()
     assert set(os.listdir("/dev/shm")) - shared == set()
     assert Path(summary["run"], "logs").is_dir()
+
+
+COMMANDS = [
+    "env*2 | act | learn",
+    "(env+act)*2 | learn",
+    "env*2 | act+learn",
+    "(env+act+learn)*2",
+    "env*2 | act*2 | learn",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", COMMANDS)
+def test_the_command_learns(plan, tmp_path):
+    """As a user types it; nothing of it is left."""
+    shared = set(os.listdir("/dev/shm"))
+    command = [
+        sys.executable,
+        "-m",
+        "weft",
+        "train",
+        "ppo",
+        "CartPole-v1",
+        "--plan",
+        plan,
+        "--steps",
+        "300000",
+        "--json",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["return_mean"] >= THRESHOLD
+    assert Ledger.from_json(summary["samples"]).balanced
+    workers = [path.parent for path in Path("/proc").glob("[0-9]*/cwd") if _is_of(path.parent, tmp_path)]
+    assert workers == []
+    assert set(os.listdir("/dev/shm")) - shared == set()
+
+
+def _is_of(process: Path, folder: Path) -> bool:
+    """Whether a process works in ``folder``: those of the command were started there."""
+    try:
+        return Path(os.readlink(process / "cwd")) == folder
+    except OSError:
+        return False

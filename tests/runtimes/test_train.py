@@ -268,7 +268,7 @@ def test_a_learning_rate_without_measure_is_called_that(tmp_path):
     [
         ("PPO", "env*2 | act | learn", True),
         ("PPO", "(env+act)*2 | learn", False),
-        ("A2C", "(env+act+grad) | apply", False),
+        pytest.param("A2C", "(env+act+grad) | apply", False, marks=pytest.mark.slow),
     ],
 )
 def test_in_workers_too(algorithm, plan, lockstep, tmp_path):
