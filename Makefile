@@ -2,8 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# --no-compile: most modules that come are never imported; those that are, Python compiles when they are.
-PIP_FLAGS := --quiet --disable-pip-version-check --no-compile
+PIP_FLAGS := --quiet --disable-pip-version-check
 
 .PHONY: train test slow bench clean help
 

@@ -55,7 +55,7 @@ def test_an_environment_that_raises_in_a_worker_is_named_with_the_users_tracebac
     ("name", "what"),
     [
         ("lies", "observation came as shape [1] float32, but the space says Box[2] float32"),
-        ("not_a_number", "the reward is nan"),
+        pytest.param("not_a_number", "the reward is nan", marks=pytest.mark.slow),
     ],
 )
 def test_an_environment_that_breaks_its_contract_in_a_worker_is_one_clear_error(training, name, what):

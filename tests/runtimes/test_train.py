@@ -267,7 +267,7 @@ def test_a_learning_rate_without_measure_is_called_that(tmp_path):
     ("algorithm", "plan", "lockstep"),
     [
         ("PPO", "env*2 | act | learn", True),
-        ("PPO", "(env+act)*2 | learn", False),
+        pytest.param("PPO", "(env+act)*2 | learn", False, marks=pytest.mark.slow),
         pytest.param("A2C", "(env+act+grad) | apply", False, marks=pytest.mark.slow),
     ],
 )
