@@ -156,6 +156,7 @@ def test_both_ships_are_the_same(here: Path) -> None:
     assert truncated
 
 
+@pytest.mark.slow
 def test_the_bonus_is_what_makes_it_learn(here: Path) -> None:
     fragment = load("fragment", here)
     with_bonus = fragment.main(**QUIET).summary["return_mean"]

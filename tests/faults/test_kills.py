@@ -17,8 +17,8 @@ SECONDS_TO_REPLACE = 20.0  # on an idle machine about one; tests run beside othe
     ("algorithm", "plan", "kills"),
     [
         ("ppo", "env*2 | act | learn", ["env-0", "act-0", "learn-0", "env-1"]),
-        ("ppo", "(env+act)*2 | learn", ["env+act-1", "env+act-0"]),
-        ("ppo", "env*2 | act+learn", ["act+learn-0"]),
+        pytest.param("ppo", "(env+act)*2 | learn", ["env+act-1", "env+act-0"], marks=pytest.mark.slow),
+        pytest.param("ppo", "env*2 | act+learn", ["act+learn-0"], marks=pytest.mark.slow),
         ("a2c", "(env+act+grad)*2 | apply", ["env+act+grad-0", "apply-0"]),
     ],
 )

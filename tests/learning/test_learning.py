@@ -46,6 +46,7 @@ def test_long_short_term_memory_learns_it_too(tmp_path):
     assert learn(tmp_path, "weft:Memory-v0", 150_000, recurrent="lstm").summary["return_mean"] >= 0.95
 
 
+@pytest.mark.slow
 def test_several_seeds_learn_side_by_side(tmp_path):
     run = learn(tmp_path, "weft:CartPole-v1", 150_000, seeds=2)
     assert [row["seed"] for row in run.summary["seeds"]] == [1, 2]

@@ -36,7 +36,7 @@ def held() -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("plan", LEARNS)
+@pytest.mark.parametrize("plan", [pytest.param(p, marks=[pytest.mark.slow] if "apply" in p else []) for p in LEARNS])
 def test_learns(plan, tmp_path):
     algorithm, steps, max_lag = LEARNS[plan]
     before, shared = held(), set(os.listdir("/dev/shm"))
