@@ -24,6 +24,7 @@ TRIED = [
     ("impala", "actors", "jax", "shm", False),
     ("impala", "environments", "gymnasium", "shm", True),
     ("a2c", "central", "gymnasium", "shm", True),
+    ("a2c", "actors", "gymnasium", "tcp", False),
     ("ppo", "srl", "gymnasium", "tcp", True),
 ]
 

@@ -18,7 +18,7 @@ THRESHOLDS = {  # environment: steps, the return to reach (random play, the best
     "weft:Pendulum-v1": (200_000, -300),  # -1230; about -150 is as good as it gets
     "weft:Catch-v0": (80_000, 0.95),  # -0.6, 1
     "weft:Memory-v0": (100_000, 0.95),  # 0, 1
-    "weft:Orchard-v0": (30_000, 3),  # 0, 12; a larger learning rate than the tuned one, which wants more time
+    "weft:Orchard-v0": (40_000, 6),  # 0, 12
     "CartPole-v1": (150_000, 475),
     "Pendulum-v1": (200_000, -300),
 }
@@ -32,8 +32,7 @@ SLOW = {"Pendulum-v1"}  # weft:Pendulum-v1 is checked step by step against it
 )
 def test_learns(environment, tmp_path):
     steps, threshold = THRESHOLDS[environment]
-    options = {"learning_rate": 4e-3} if environment == "weft:Orchard-v0" else {}
-    assert learn(tmp_path, environment, steps, **options).summary["return_mean"] >= threshold
+    assert learn(tmp_path, environment, steps).summary["return_mean"] >= threshold
 
 
 def test_without_memory_the_memory_task_cannot_be_learned(tmp_path):
