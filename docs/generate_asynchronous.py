@@ -33,8 +33,9 @@ each learns: at least {enough:g}. Each of these runs also ended with its ledger 
 shared memory. `inline` has no channel: it is what the others are to be compared with.
 
 This page is generated: `python docs/generate_asynchronous.py`. One cell (recurrent PPO, `environments`, jax, shm) gave
-407 while other jobs filled the machine, and is given as it came when tried again. Plans have the counts, and are refused for
-the reasons, that [conformance.md](conformance.md) gives. The tables in [performance.md](performance.md) have what plans cost."""
+407 while other jobs filled the machine, and is given as it came when tried again. Plans have the counts, and are
+refused for the reasons, that [conformance.md](conformance.md) gives. The tables in [performance.md](performance.md)
+have what plans cost."""
 
 FLAGS = {"ppo recurrent": ["ppo", "--algo.recurrent", "gru"]}
 
