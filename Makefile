@@ -2,7 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP_FLAGS := --quiet --disable-pip-version-check
+# pip would compile every module of every package; Python compiles what is imported, once, if it may keep it. So let it,
+# also where the machine says otherwise: every worker process would compile anew.
+PIP_FLAGS := --quiet --disable-pip-version-check --no-compile
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: train test slow bench clean help
 
