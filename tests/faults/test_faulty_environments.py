@@ -80,6 +80,9 @@ def test_an_environment_that_cannot_be_made_in_a_worker_stops_everything_with_th
     assert run.left() == []
     assert "worker env-" in run.err
     assert "no licence for this simulator" in run.err
+    summary = json.loads((run.folder / "summary.json").read_text())
+    assert (summary["exit"], summary["env_steps"]) == ("failed", 0)
+    assert "no licence for this simulator" in summary["error"]
 
 
 def test_a_worker_that_dies_as_it_starts_stops_everything_with_how_it_ended(training):

@@ -12,8 +12,9 @@ ARGUMENTS = ["ppo", "CartPole-v1", "--plan", "env*2 | act | learn", "--envs", "8
 
 
 def test_a_signal_ends_a_run_that_is_saved_and_goes_on(training):
-    """SIGTERM; the runs of test_kills.py are ended by SIGINT."""
-    run = training(*ARGUMENTS, "--steps", "100000000")
+    """SIGTERM; the runs of test_kills.py are ended by SIGINT. Other episodes are played after it than before."""
+    arguments = ["ppo", "faulty_envs:notes_seeds", *ARGUMENTS[2:], "--vector", "each"]
+    run = training(*arguments, "--steps", "100000000")
     run.wait_for_learning(2)
     began = time.monotonic()
     assert run.end(signal.SIGTERM) == 143
@@ -23,7 +24,7 @@ def test_a_signal_ends_a_run_that_is_saved_and_goes_on(training):
     assert (first["exit"], first["signal"]) == ("interrupted", "SIGTERM")
     assert first["env_steps"] > 0
     more = first["env_steps"] + 4096
-    again = training(*ARGUMENTS, "--steps", str(more))
+    again = training(*arguments, "--steps", str(more))
     assert again.end(seconds=120) == 0
     assert again.left() == []
     last = again.summary
@@ -33,6 +34,9 @@ def test_a_signal_ends_a_run_that_is_saved_and_goes_on(training):
     assert last["samples"]["trained"] == last["env_steps"], "what was trained on before is in the ledger"
     assert last["samples"]["produced"] > first["samples"]["trained"]
     assert "resumed, but not exactly: all environments begin a fresh episode" in again.err
+    # Seed 0 is that of the launcher, which looks at what a reset gives.
+    seeds = [seed for seed in (run.folder.parent / "seeds").read_text().split() if seed != "0"]
+    assert len(seeds) == len(set(seeds)) == 16
 
 
 def test_a_learner_that_dies_while_the_run_ends_takes_nothing_from_the_ledger(training):

@@ -6,7 +6,7 @@ time: it says which lanes are ready next.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -129,7 +129,7 @@ class Table:
 
         return noted
 
-    def send(self, lane: int) -> None:
+    def send(self, lane: int, reward: float = 0.0, ended: Sequence[bool] = (False,) * ROWS) -> None:
         """The lane's environments have stepped."""
         arrays = self.timesteps[lane].reserve(0)
         assert arrays is not None
@@ -138,6 +138,7 @@ class Table:
         seen = seen_by(lane, self.sent[lane])
         out = unflatten(timestep_buffers(SPEC, (ROWS,)), arrays)
         out.observation[:] = np.stack([seen, -seen], axis=-1)
+        out.reward[:], out.terminated[:] = reward, ended
         self.timesteps[lane].commit(Stamp(lane, 0, self.sent[lane], 0, ROWS, 0 if self.sent[lane] else -1))
         self.sent[lane] += 1
 
@@ -245,3 +246,23 @@ def test_in_lockstep_act_waits_for_all(table):
 
     t.run(environments())
     assert t.batches == [LANES]
+
+
+@pytest.mark.parametrize(("sent", "told"), [(0, [(3.0, 3), (2.0, 2), (1.0, 1)]), (7, [(3.0, 3), (1.0, 1)])])
+def test_a_new_act_tells_of_no_episode_whose_beginning_it_has_not_seen(table, sent, told):
+    """Row 1 begins an episode as the first timestep comes; so does row 0, unless its environment has stepped before."""
+    t = table(lockstep=False)
+    t.sent[0] = sent
+    said: list[tuple[int, float, int]] = []
+    t.side._telling.tell = lambda: None
+
+    def environments() -> Iterator[None]:
+        yield
+        for ended in [(False, True), (False, False), (True, False), (True, True)]:
+            t.send(0, 1.0, ended)
+            yield
+            t.take(0)
+        said.extend(t.side._telling.episodes[0])
+
+    t.run(environments())
+    assert sorted(said, reverse=True) == [(1, *episode) for episode in told]

@@ -7,8 +7,9 @@
 - env, alone or with others: the cores that the other groups' replicas leave; at least 1;
 - everything else (replay, apply, your own): 1.
 
-Then the largest number, up to that, by which the environments can be shared evenly: a filled plan is never refused for
-its counts.
+Then the largest number, up to that, by which the environments can be shared evenly; of env with act also a multiple of
+the learners, who learn from whole replicas, were it more than that. So a plan is never refused for a count that was
+filled.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ def _suited(group: Group, plan: Plan, machine: Machine, envs: int) -> int:
         limit = machine.count(group.device)
     elif holds(group, "env"):
         limit = machine.cores - sum(other.replicas or 1 for other in others)
+        if holds(group, "act"):
+            learners = next((other.replicas or 1 for other in others if holds(other, "learn", "grad")), 1)
+            return _multiple_up_to(envs, limit, learners)
     elif holds(group, "learn", "grad"):
         limit = machine.gpus - (_act_share(machine) if any(_acts_alone(other) for other in others) else 0)
     elif _acts_alone(group):
@@ -48,6 +52,12 @@ def _suited(group: Group, plan: Plan, machine: Machine, envs: int) -> int:
     else:
         limit = 1
     return divisor_up_to(envs, limit)
+
+
+def _multiple_up_to(envs: int, limit: int, learners: int) -> int:
+    """The largest divisor of ``envs`` up to ``limit`` that is a multiple of ``learners``, else the smallest of all."""
+    fits = [n for n in range(learners, envs + 1, learners) if envs % n == 0]
+    return max((n for n in fits if n <= limit), default=min(fits, default=1))
 
 
 def _acts_alone(group: Group) -> bool:

@@ -102,7 +102,13 @@ class _Execution:
         try:
             if (finished := self._finished_before(engine)) is not None:
                 return finished
-            resumed_at = self._begin_until_begun(engine)
+            try:
+                resumed_at = self._begin_until_begun(engine)
+            except Exception as error:
+                if not self.folder.resumed:  # else the summary of before is the better one
+                    with suppress(RunError):
+                        self._sum_up({}, "failed", error)
+                raise
             with self._telemetry(resumed_at) as telemetry:
                 for warning in self.warnings:
                     telemetry.warn(warning)
@@ -307,6 +313,9 @@ class _Execution:
             if error is None and saved is None:
                 raise
             params = jax.device_get(saved[0].train.params) if error is None and saved is not None else {}
+        return self._sum_up(params, how, error)
+
+    def _sum_up(self, params: Any, how: str, error: Exception | None) -> Run:
         summary = summarise(self.prepared, self.counters, self.folder.path, how, params)
         if how == "interrupted" and self.interrupt.signal is not None:
             summary["signal"] = self.interrupt.signal.name

@@ -110,7 +110,8 @@ class UnrollBuffer:
     ) -> tuple[NumpyArray, NumpyArray]:
         """Append the episodes that ended in this unroll, in time order; returns the totals of the unfinished ones.
 
-        A step that only resets is part of no episode.
+        A step that only resets is part of no episode. An episode whose return so far is NaN, that is not known, is not
+        told when it ends.
         """
         after = tree_map(lambda x: x[1:], self.block.steps)
         ended = after.terminated | after.truncated
@@ -121,7 +122,8 @@ class UnrollBuffer:
         running, length = np.array(episode_return), np.array(episode_length)
         for t, row in np.argwhere(ended):
             total, steps = running[row] + rewards[t, row], length[row] + lengths[t, row]
-            episodes[row // self.envs].append((1, float(total), int(steps)))
+            if not np.isnan(running[row]):
+                episodes[row // self.envs].append((1, float(total), int(steps)))
             running[row], length[row] = -rewards[t, row], -lengths[t, row]
         return running + rewards[-1], length + lengths[-1]
 

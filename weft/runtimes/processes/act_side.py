@@ -60,10 +60,15 @@ class LaneState:
         """Go on from where the lane stood; the second part says which of its environments could be brought back."""
         self._stood = where
 
-    def begin(self, start: Tree) -> None:
-        """Environments begin: anew, or, the first time, from where the lane stood. Their timestep is in row 0."""
+    def begin(self, start: Tree, *, midway: bool) -> None:
+        """Environments begin: anew, or, the first time, from where the lane stood. Their timestep is in row 0.
+
+        ``midway``: they did not; it is act that is new, and what their episodes gave before that is not known.
+        """
         self.carry, stood = start, self._stood
         self.episode_return[:], self.episode_length[:] = 0, 0
+        if midway:
+            self.episode_return[~self._row_seen(0).first] = np.nan
         self._stood = None
         if stood is not None:
             standing, kept = stood
@@ -196,7 +201,7 @@ class ActSide:
         lane.answers = message.stamp._replace(tag=self.post.incarnation)
         lane.timesteps.release(message)
         if fresh:
-            lane.begin(self.acting.start_carry(lane.lane.rows))
+            lane.begin(self.acting.start_carry(lane.lane.rows), midway=lane.answers.sequence > 0)
         if lane.t == 0:
             self._keep_carry(lane)
             lane.state = State.ACT

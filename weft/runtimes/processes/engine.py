@@ -146,7 +146,7 @@ class ProcessEngine:
 
     def _begin(self, version: int) -> None:
         crew = self._crew
-        crew.gather(self._outfit.specs, self._outfit.told)
+        crew.gather(self._outfit.specs, {**self._outfit.told, "version": version})
         self._episodes = []  # those since the checkpoint will be played again
         self._version = self._granted = version
         account = crew.launcher.account

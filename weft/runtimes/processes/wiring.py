@@ -48,11 +48,16 @@ class Task:
 
     @property
     def seed(self) -> int:
-        """The run's seed; of a worker's later lives another, so that they do not play the same episodes again."""
+        """The run's seed; another for later lives of a worker and of the run: the same episodes are not played again.
+
+        In lockstep it is the run's own, always: there everything goes on from where it stood.
+        """
         from weft.core.keys import host_seed
 
-        seed = int(self.body["seed"])
-        return seed if self.life == 0 else host_seed(seed, 2**31 + self.life)
+        seed, resumed = int(self.body["seed"]), 0 if self.blueprint.lockstep else int(self.body["version"])
+        if resumed:
+            seed = host_seed(seed, 2**32 + resumed)
+        return host_seed(seed, 2**31 + self.life) if self.life else seed
 
     @property
     def source(self) -> EnvSource:
