@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import mmap
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,22 +16,21 @@ def _xla_flags() -> str:
     """Four CPU devices in one process, so that replicas can be tested, and programs that are quick to compile.
 
     Compiling is most of the suite's time, and what it compiles runs for a second: LLVM need not try hard, and the
-    plain emitters take a third less of it. That last flag is XLA's own affair and may go: a flag that XLA does not
-    know ends the process, so it is given only where the library holds its name.
+    plain emitters take a third less of it. That last flag is XLA's own affair and comes and goes: where XLA does not
+    know it, it ends the process, so that another process tries it first. Workers of pytest-xdist inherit the answer.
     """
-    flags = ["--xla_force_host_platform_device_count=4", "--xla_backend_optimization_level=0"]
-    emitters = "xla_cpu_use_fusion_emitters"
-    jaxlib = importlib.util.find_spec("jaxlib")
-    folder = Path(jaxlib.origin).parent if jaxlib and jaxlib.origin else Path()
-    for library in sorted(folder.glob("*.so"), key=lambda path: path.stat().st_size)[-1:]:
-        with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as held:
-            if held.find(emitters.encode()) >= 0:
-                flags.append(f"--{emitters}=false")
-    return " ".join(flags)
+    flags = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"
+    quick = f"{flags} --xla_cpu_use_fusion_emitters=false"
+    environment = os.environ | {"XLA_FLAGS": quick, "JAX_PLATFORMS": "cpu"}
+    trial = subprocess.run(
+        [sys.executable, "-c", "import jax; jax.devices()"], env=environment, capture_output=True, check=False
+    )
+    return quick if trial.returncode == 0 else flags
 
 
 # Before JAX starts.
-os.environ.setdefault("XLA_FLAGS", _xla_flags())
+if "XLA_FLAGS" not in os.environ:
+    os.environ["XLA_FLAGS"] = _xla_flags()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".jax_cache"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")

@@ -22,7 +22,7 @@ def test_sigkill_or_power_loss_at_every_system_call_of_a_save(tmp_path: Path) ->
         capture_output=True,
         text=True,
         timeout=120,
-        env={**os.environ, "PYTHONPATH": root, "JAX_PLATFORMS": "cpu"},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([root, *sys.path]), "JAX_PLATFORMS": "cpu"},
         check=False,
     )
     assert done.returncode == 0, done.stderr

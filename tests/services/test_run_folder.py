@@ -89,7 +89,8 @@ def test_a_second_process_is_refused_and_a_killed_one_lets_go(tmp_path: Path) ->
         "import sys, time; from pathlib import Path; from weft.services.run_folder import open_run;"
         "run = open_run(Path(sys.argv[1]), 'a', {}, {}); print('held', flush=True); time.sleep(60)"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    root = str(Path(__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, *sys.path])}
     with subprocess.Popen(
         [sys.executable, "-c", hold, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=environment
     ) as other:

@@ -161,7 +161,8 @@ def test_a_redraw_is_cheap() -> None:
 def on_a_terminal(code: str) -> tuple[str, int]:
     """Run code with stderr and stdout on a pseudo-terminal; gives what it showed and the exit code."""
     leader, follower = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(Path(__file__).parents[2])}
+    root = str(Path(__file__).parents[2])
+    environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": os.pathsep.join([root, *sys.path])}
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdin=follower, stdout=follower, stderr=follower, env=environment
     )
