@@ -94,12 +94,22 @@ def evaluate(
 
 
 def show(
-    algorithm: Algorithm | str, environment: EnvLike, *, plan: str | Plan = "inline", mermaid: bool = False
+    algorithm: Algorithm | str,
+    environment: EnvLike,
+    *,
+    plan: str | Plan = "inline",
+    envs: int | None = None,
+    ring: int = 2,
+    mermaid: bool = False,
 ) -> str:
-    """A drawing of what a plan makes of an algorithm: groups, fragments, streams with their shapes and sizes."""
+    """A drawing of what a plan makes of an algorithm: groups, fragments, streams with their shapes and sizes.
+
+    ``envs`` and ``ring`` are ``train``'s: they decide how large the messages between workers are.
+    """
     from weft.runtimes.drawing import draw
 
-    return draw(prepare(RunConfig(algorithm, environment, plan=plan), must_run=False), mermaid=mermaid)
+    prepared = prepare(RunConfig(algorithm, environment, plan=plan, envs=envs), must_run=False)
+    return draw(prepared, Settings(ring=ring), mermaid=mermaid)
 
 
 def draw_run_folder(run: str | Path, root: str | Path, *, mermaid: bool = False) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from command_line import SMALL, Weft
 
+import weft as package
+
 STREAMS = {
     "timestep": {"messages_per_second": 3924.6, "bytes_per_message": 312, "environments": 2},
     "unroll": {"messages_per_second": 12.25, "bytes_per_message": 10168, "environments": 2},
@@ -66,6 +68,8 @@ def test_lanes_are_those_of_the_ring(weft: Weft) -> None:
     assert "travel in 8 lanes of 2," in weft(*show, "4").out
     assert "travel in 2 lanes of 8," in weft(*show, "1").out
     assert weft(*show, "0") == (2, "", "weft: error: ring must be at least 1 slice, got 0\n")
+    said = package.show("ppo", "weft:CartPole-v1", plan="env*2 | act | learn", envs=16, ring=4)
+    assert said == weft(*show, "4").out.rstrip("\n"), "Python draws what the command does"
 
 
 def test_streams_say_what_they_take_of_memory(weft: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
