@@ -67,7 +67,7 @@ def by_hand(algorithm, state, batch, updates):
     keys = jax.random.split(jax.random.fold_in(state.key, state.step), algorithm.epochs)
     network, optimizer = state.params.network, state.optimizer
     gradient = jax.jit(jax.grad(algorithm.loss, has_aux=True))
-    update = jax.jit(algorithm.optimizer.update)
+    update = jax.jit(algorithm.optimizer(0).update)
     per_epoch = algorithm.minibatches
     for n in range(updates):
         cut = shuffle(samples, keys[n // per_epoch], per_epoch)
@@ -117,14 +117,36 @@ def test_a_shuffle_is_a_permutation_that_keeps_rows_together(plain):
     assert not np.array_equal(block.target.reshape(-1), samples.block.target)
 
 
-def test_schedules_begin_where_they_should_and_reach_their_ends():
-    algorithm = bind(learn_steps=2, learning_rate_end=0.0, entropy_cost=0.01, entropy_cost_end=0.05)
+def test_rewards_are_measured_by_every_return_that_was_reached(plain):
+    """A reward that ends an episode counts too, whether the next record only resets or the unroll ends there."""
+    _, _, batch = plain
+    algorithm = bind(normalise_rewards=True, discount=0.5)
+    params = jax.jit(algorithm.init)(jax.random.key(0)).params
+    # Before this unroll both had got 4. The first gets 2 and ends, is reset, gets nothing; the second ends with 6.
+    reward = np.array([[2, 0], [0, 0], [0, 0], [0, 6]], np.float32)
+    terminated = np.array([[1, 0], [0, 0], [0, 0], [0, 1]], np.bool_)
+    valid = np.array([[1, 1], [0, 1], [1, 1], [1, 1]], np.bool_)
+    shown = np.array([[4, 4], [0.5 * 4 + 2, 2], [0, 1], [0, 0.5]], np.float32)  # what act saw of it, a step later
+    first = np.array([[0, 0], [1, 0], [1, 0], [0, 0]], np.bool_)
+    told = {"reward": reward, "terminated": terminated, "valid": valid, "first": first}
+    batch = batch._replace(**told, extras={**batch.extras, "discounted_return": shown})
+    (now, _) = jax.jit(algorithm._prepare)(params, batch)
+    reached = np.array([4, 0, 0, 2, 1, 0.5, 0.25 + 6])
+    assert float(now.returns.seen) == 7
+    np.testing.assert_allclose(now.returns.mean, reached.mean(), rtol=1e-6)
+    np.testing.assert_allclose(now.returns.var, reached.var(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("target_kl", [None, 1e-9])
+def test_schedules_begin_where_they_should_and_reach_their_ends(target_kl):
+    """Also where the KL stop leaves out all updates of a batch but the first."""
+    fields = {"learning_rate_end": 0.0, "entropy_cost": 0.01, "entropy_cost_end": 0.05, "target_kl": target_kl}
+    algorithm = bind(learn_steps=2, epochs=1 if target_kl is None else 4, **fields)
     state = jax.jit(algorithm.init)(jax.random.key(0))
-    batch = make_batch(algorithm, state.params)
     learn = jax.jit(algorithm.learn)
     costs, moves = [], []
     for _ in range(3):
-        new, m = learn(state, batch)
+        new, m = learn(state, make_batch(algorithm, state.params))
         costs.append(float((m["policy_loss"] + 0.5 * m["value_loss"] - m["loss"]) / m["entropy"]))
         moves.append(farthest(new.params.network, state.params.network))
         state = new

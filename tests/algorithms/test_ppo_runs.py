@@ -71,7 +71,10 @@ def test_rewards_are_divided_by_the_deviation_of_the_discounted_return(normalisi
     shown = [unroll.extras["discounted_return"] for _, _, unroll in seen]
     np.testing.assert_allclose(shown[0], np.tile(np.array(returns)[:, None], 4))
     np.testing.assert_allclose(shown[1][:, 0], [11.0, returns[2], returns[3], 11.0])
-    everything = np.concatenate(shown).astype(np.float64)
+    last_returns = [np.full(4, 11.0), np.full(4, returns[2])]  # the fourth reward begins an episode; the eighth, 12
+    # Counted are the returns up to and with the step's own reward, that of the last step too.
+    counted = [np.concatenate([rows[1:], last[None]]) for rows, last in zip(shown, last_returns, strict=True)]
+    everything = np.concatenate(counted).astype(np.float64)
     np.testing.assert_allclose(seen[1][1].returns.var, everything.var(), rtol=1e-5)
     np.testing.assert_allclose(seen[1][1].returns.mean, everything.mean(), rtol=1e-5)
     before, after, unroll = seen[1]

@@ -95,11 +95,13 @@ class PPO(Algorithm):
             recurrent_size=self.recurrent_size,
         )
 
-    @property
-    def optimizer(self) -> optax.GradientTransformation:
-        """Adam behind a bound on the gradient's norm, on one long vector: fewer operations than leaf by leaf."""
-        updates = self.spec.learn_steps * self.epochs * self.minibatches
-        rate = linear(self.learning_rate, self.learning_rate_end, updates)
+    def optimizer(self, step: Array | int) -> optax.GradientTransformation:
+        """For learn call ``step``: Adam behind a bound on the gradient's norm.
+
+        On one long vector: fewer operations than leaf by leaf. Its state does not know the learning rate, which falls
+        also where the KL stop leaves updates out.
+        """
+        rate = linear(self.learning_rate, self.learning_rate_end, self.spec.learn_steps)(step)
         return optax.flatten(optax.chain(optax.clip_by_global_norm(self.max_gradient_norm), optax.adam(rate, eps=1e-5)))
 
     def check(self) -> None:
@@ -134,7 +136,7 @@ class PPO(Algorithm):
         observations = statistics.init(self.spec.environment.observation) if self.normalise_observations else None
         returns = statistics.init(Box(())) if self.normalise_rewards else None
         params = Params(network, observations, returns)
-        return TrainState(params, self.optimizer.init(network), jnp.zeros((), jnp.int32), learn_key)
+        return TrainState(params, self.optimizer(0).init(network), jnp.zeros((), jnp.int32), learn_key)
 
     # ---- acting: one environment, one step -------------------------------------------------------------------------
 
@@ -182,7 +184,7 @@ class PPO(Algorithm):
     def learn(self, state: TrainState, batch: Unroll) -> tuple[TrainState, Metrics]:
         """Epochs of minibatch updates on one ``[T, B]`` batch."""
         params, samples = self._prepare(state.params, batch)
-        optimizer = self.optimizer
+        optimizer = self.optimizer(state.step)
         entropy_cost = linear(self.entropy_cost, self.entropy_cost_end, self.spec.learn_steps)(state.step)
 
         def update(carry: Update, minibatch: Samples) -> tuple[Update, jax.Array]:
@@ -214,9 +216,7 @@ class PPO(Algorithm):
             new = statistics.update(params.observations, batch.observation, batch.valid, mean_over_replicas)
             params = params._replace(observations=new)
         if params.returns is not None:
-            returns = statistics.update(
-                params.returns, batch.extras["discounted_return"], batch.valid, mean_over_replicas
-            )
+            returns = statistics.update(params.returns, self._returns(batch), batch.valid, mean_over_replicas)
             params = params._replace(returns=returns)
             reward = statistics.normalise(returns, reward, clip=None, centre=False)
         log_prob, value = batch.extras["log_prob"], batch.extras["value"]
@@ -233,6 +233,12 @@ class PPO(Algorithm):
             block, first = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), (block, batch.first))
             return params, Samples(block, first, batch.carry.network)
         return params, Samples(jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), block), None, ())
+
+    def _returns(self, batch: Unroll) -> Array:
+        """``[T, B]`` the discounted return up to and with each step's reward; act sees that one only a step later."""
+        shown = batch.extras["discounted_return"]
+        last = self.discount * jnp.where(batch.first[-1], 0.0, shown[-1]) + batch.reward[-1]
+        return jnp.concatenate([shown[1:], last[None]])
 
     def _revalue(self, params: Params, batch: Unroll, observation: Tree) -> tuple[Array, Array, Array]:
         """How much likelier each action has become since it was taken (log), values, and bootstraps: ``[T, B]`` each.
