@@ -10,6 +10,8 @@ from benchmarks.peers import how_to_install, python_of
 from benchmarks.worker import Worker
 
 LOOP, NATIVE, VECTORISER = "stepping: gym.make loop", "stepping: native vector", "stepping: Weft's vectoriser"
+WORKERS = "(env+act)*2 | learn"
+IN_WORKERS = f"Weft, {WORKERS}, in lockstep"
 SB3 = {"SB3": None, "SB3, 1 thread": 1}  # label: torch threads
 
 
@@ -43,14 +45,17 @@ def _against_sb3(options: Options, worker: Worker, sizes: dict[str, int], stack:
 
 def _against_stepping(options: Options, worker: Worker, sizes: dict[str, int]) -> Case:
     case = Case(f"host: gym.make CartPole-v1, PPO {_words(sizes)}", "env steps/s", {})
-    case.comparisons = [Comparison("Weft", (LOOP,), 0.6), Comparison(VECTORISER, (LOOP,))]
+    case.comparisons = [Comparison(label, (LOOP,), 0.6) for label in ("Weft", IN_WORKERS)]
+    case.comparisons.append(Comparison(VECTORISER, (LOOP,)))
     _add(case, worker, options, "Weft", "ppo", **sizes)
+    _add(case, worker, options, IN_WORKERS, "ppo", **sizes, plan=WORKERS)
+    case.notes.append("Both are strictly on-policy, with the same result: in one process, and in workers.")
     for label, kind in ((LOOP, "loop"), (VECTORISER, "vectoriser"), (NATIVE, "native")):
         _add(case, worker, options, label, kind, envs=sizes["envs"])
     return case
 
 
-def _add(case: Case, worker: Worker, options: Options, label: str, kind: str, **fields: int | None) -> None:
+def _add(case: Case, worker: Worker, options: Options, label: str, kind: str, **fields: int | str | None) -> None:
     options.tell(f"preparing  {case.title}  {label}")
     case.contenders[label] = worker.prepare(f"{case.title} {label}", kind, options.seconds, **fields)
 

@@ -1,6 +1,10 @@
-"""Weft on Gymnasium's CartPole-v1, made one by one: the hosted engine as ``weft train`` has it, and stepping alone."""
+"""Weft on Gymnasium's CartPole-v1, made one by one: the engines as ``weft train`` has them, and stepping alone."""
 
 from __future__ import annotations
+
+import atexit
+import tempfile
+from pathlib import Path
 
 from benchmarks import stepping
 from benchmarks.serve import Contender, serve
@@ -9,16 +13,19 @@ from weft.runtimes.jax_setup import set_up
 ENOUGH_STEPS = 10**9  # only schedules look at a run's length, and there are none here
 
 
-def ppo(*, envs: int, unroll: int, epochs: int, minibatches: int) -> Contender:
-    """PPO with the plan ``inline``; a unit is one unroll and the learning from it."""
+def ppo(*, envs: int, unroll: int, epochs: int, minibatches: int, plan: str = "inline") -> Contender:
+    """PPO, strictly on-policy whatever the plan; a unit is one unroll and the learning from it."""
     from weft.algorithms.ppo import PPO
     from weft.runtimes.config import RunConfig, prepare
     from weft.runtimes.local import make_engine
 
     algorithm = PPO(unroll=unroll, epochs=epochs, minibatches=minibatches)
-    engine = make_engine(
-        prepare(RunConfig(algorithm, stepping.ENVIRONMENT, steps=ENOUGH_STEPS, envs=envs, vector="each"))
-    )
+    sizes = {"steps": ENOUGH_STEPS, "envs": envs, "vector": "each"}
+    asked = RunConfig(algorithm, stepping.ENVIRONMENT, plan=plan, lockstep=True, **sizes)
+    logs = tempfile.TemporaryDirectory()  # of workers
+    engine = make_engine(prepare(asked), logs=Path(logs.name))
+    atexit.register(logs.cleanup)
+    atexit.register(engine.close)
     engine.start()
 
     def run(iterations: int) -> None:
