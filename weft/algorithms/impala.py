@@ -51,8 +51,8 @@ class IMPALA(Algorithm):
     normalise_advantages: bool = False  # in each batch
     reward_scale: float = 1.0  # rewards are multiplied by this
     reward_clip: float | None = None  # and then held within this, either way
-    hidden: tuple[int, ...] = (64, 64)
-    activation: Literal["tanh", "relu", "elu", "gelu", "silu"] = "tanh"
+    hidden: tuple[int, ...] = (64, 64)  # each tower's layers; recurrent: the first, before the cell; images: a CNN instead
+    activation: Literal["tanh", "relu", "elu", "gelu", "silu"] = "tanh"  # of those layers; a CNN has relu
     recurrent: Literal["", "gru", "lstm"] = ""
     recurrent_size: int = 64
     distribution: Literal["auto", "squashed"] = "auto"  # for continuous actions: clipped Gaussian, or tanh-squashed

@@ -63,10 +63,10 @@ class PPO(Algorithm):
     max_gradient_norm: float = 0.5
     target_kl: float | None = None  # the rest of a batch's updates are skipped once the policy has moved this far
     normalise_advantages: bool = True  # in each minibatch
-    normalise_observations: bool = False  # by running mean and deviation
+    normalise_observations: bool = False  # by running mean and deviation, where they are floats
     normalise_rewards: bool = False  # by the running deviation of the discounted return
-    hidden: tuple[int, ...] = (64, 64)
-    activation: Literal["tanh", "relu", "elu", "gelu", "silu"] = "tanh"
+    hidden: tuple[int, ...] = (64, 64)  # each tower's layers; recurrent: the first, before the cell; images: a CNN instead
+    activation: Literal["tanh", "relu", "elu", "gelu", "silu"] = "tanh"  # of those layers; a CNN has relu
     recurrent: Literal["", "gru", "lstm"] = ""
     recurrent_size: int = 64
     vtrace: bool = False  # V-trace instead of GAE: for batches that older params made
