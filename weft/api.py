@@ -5,9 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.core.errors import ConfigError, RunError
+from weft.core.types import TrainState
 from weft.envs.protocol import EnvLike
 from weft.graph.algorithm import Algorithm
 from weft.plans.plan import Plan
@@ -137,12 +138,21 @@ def open_run_folder(
 
     folder = read_run(Path(root), str(run))
     prepared = prepare(_stored(folder.config))
-    restored = checkpoints.load_latest(folder.checkpoints, make_engine(prepared).template(), warn)
+    # Of all that a checkpoint holds the params alone are the same whatever the plan was.
+    params = make_engine(prepared).template().train.params
+    wanted = _Trained(TrainState(params, None, None, None))  # type: ignore[arg-type]
+    restored = checkpoints.load_latest(folder.checkpoints, wanted, warn, part=True)
     if restored is None:
         raise RunError(f"run {folder.name!r} has no checkpoint in {folder.checkpoints}; train it first")
     params = jax.device_get(restored[0].train.params)
     summary = folder.summary() or {"seed": prepared.seed}
     return Run(folder.path, prepared.algorithm, params, summary, prepared.seeds, prepared.source), prepared
+
+
+class _Trained(NamedTuple):
+    """Where every engine's saved state has what was learned."""
+
+    train: TrainState
 
 
 def _stored(config: Mapping[str, Any]) -> RunConfig:
@@ -151,7 +161,7 @@ def _stored(config: Mapping[str, Any]) -> RunConfig:
         algorithm=config["algorithm"],
         environment=config["environment"],
         fields={name: _from_json(value) for name, value in config["algo"].items()},
-        plan="inline",  # the state does not depend on the plan, and the machine may be another
+        plan="inline",  # params do not depend on the plan, and the machine may be another
         steps=config["steps"],
         seed=config["seed"],
         seeds=config["seeds"],

@@ -53,10 +53,11 @@ by a few units in its last place. Each Adam step moves a weight by up to 0.01, a
 
 
 class Learned(NamedTuple):
-    """Params after LEARN_STEPS, and what the engine knew of its samples (None in one process)."""
+    """Params after LEARN_STEPS, what the engine knew of its samples (None in one process), and the episodes it told."""
 
     params: Any
     samples: Any
+    episodes: tuple[float, ...]  # how many, their returns and their lengths in all
 
 
 def prepare_cell(algorithm: str, plan: str, environment: str) -> Prepared:
@@ -100,13 +101,18 @@ def learned(algorithm: str, plan: str, environment: str, **settings: Any) -> Lea
     return _train(prepared, **settings)
 
 
-@cache
 def reference(algorithm: str, environment: str, replicas: int) -> Any:
     """The params that one process learns, on one device or on several."""
+    return in_one_process(algorithm, environment, replicas).params
+
+
+@cache
+def in_one_process(algorithm: str, environment: str, replicas: int) -> Learned:
+    """What one process learns, on one device or on several."""
     plan = "inline" if replicas == 1 else f"(env+act+learn)*{replicas}"
     prepared = prepare_cell(algorithm, plan, environment)
     assert not prepared.in_workers
-    return _train(prepared).params
+    return _train(prepared)
 
 
 def distance(algorithm: str, plan: str, environment: str, channel: str = "shm") -> float:
@@ -123,6 +129,7 @@ def _train(prepared: Prepared, **settings: Any) -> Learned:
             report = engine.advance(LEARN_STEPS)()
             assert report.finite
             assert report.learn_steps == LEARN_STEPS
-            return Learned(jax.device_get(engine.train_state().params), report.samples)
+            episodes = tuple(map(sum, zip(*report.episodes[0], strict=True)))
+            return Learned(jax.device_get(engine.train_state().params), report.samples, episodes)
         finally:
             engine.close()

@@ -7,7 +7,18 @@ so that what else is to be seen of a cell is looked at in the same test.
 from __future__ import annotations
 
 import pytest
-from cells import ALGORITHMS, COUNTED, ENVIRONMENTS, PLANS, TOLERANCE, learned, learners, prepare_cell, reference
+from cells import (
+    ALGORITHMS,
+    COUNTED,
+    ENVIRONMENTS,
+    PLANS,
+    TOLERANCE,
+    in_one_process,
+    learned,
+    learners,
+    prepare_cell,
+    reference,
+)
 from toys import farthest, same
 
 import weft
@@ -32,11 +43,12 @@ TRIED = [
 @pytest.mark.parametrize(("algorithm", "plan", "environment", "channel", "exactly"), TRIED)
 def test_a_plan_learns_in_lockstep_what_one_process_learns(algorithm, plan, environment, channel, exactly):
     prepared = prepare_cell(algorithm, plan, environment)
-    one_process = reference(algorithm, environment, learners(prepared))
+    one_process = in_one_process(algorithm, environment, learners(prepared))
     cell = learned(algorithm, plan, environment, channel=channel)
-    assert farthest(cell.params, one_process) < TOLERANCE
+    assert farthest(cell.params, one_process.params) < TOLERANCE
     if exactly:
-        assert same(cell.params, one_process)
+        assert same(cell.params, one_process.params)
+    assert cell.episodes == one_process.episodes
     assert cell.samples.balanced
     assert cell.samples.trained == prepared.steps
     assert cell.samples.dropped == {}

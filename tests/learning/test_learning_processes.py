@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from toys import same
 
 import weft
 from weft.telemetry.ledger import Ledger
@@ -54,6 +55,7 @@ def test_learns(plan, tmp_path):
     assert sum(ledger.dropped.values()) < 0.2 * ledger.produced
     records = [json.loads(line) for line in Path(summary["run"], "metrics.jsonl").read_text().splitlines()]
     assert max(record["lag_max"] for record in records if "lag_max" in record) <= max_lag
+    assert same(weft.load(summary["run"]).params, run.params), "as one process, from its folder"
     del run
     assert held() - before == set()
     assert set(os.listdir("/dev/shm")) - shared == set()

@@ -51,7 +51,7 @@ class IMPALA(Algorithm):
     normalise_advantages: bool = False  # in each batch
     reward_scale: float = 1.0  # rewards are multiplied by this
     reward_clip: float | None = None  # and then held within this, either way
-    hidden: tuple[int, ...] = (64, 64)  # each tower's layers; recurrent: the first, before the cell; images: a CNN instead
+    hidden: tuple[int, ...] = (64, 64)  # of each tower; recurrent: the first, before the cell; images: a CNN
     activation: Literal["tanh", "relu", "elu", "gelu", "silu"] = "tanh"  # of those layers; a CNN has relu
     recurrent: Literal["", "gru", "lstm"] = ""
     recurrent_size: int = 64

@@ -65,7 +65,7 @@ class PPO(Algorithm):
     normalise_advantages: bool = True  # in each minibatch
     normalise_observations: bool = False  # by running mean and deviation, where they are floats
     normalise_rewards: bool = False  # by the running deviation of the discounted return
-    hidden: tuple[int, ...] = (64, 64)  # each tower's layers; recurrent: the first, before the cell; images: a CNN instead
+    hidden: tuple[int, ...] = (64, 64)  # of each tower; recurrent: the first, before the cell; images: a CNN
     activation: Literal["tanh", "relu", "elu", "gelu", "silu"] = "tanh"  # of those layers; a CNN has relu
     recurrent: Literal["", "gru", "lstm"] = ""
     recurrent_size: int = 64
@@ -98,11 +98,12 @@ class PPO(Algorithm):
     def optimizer(self, step: Array | int) -> optax.GradientTransformation:
         """For learn call ``step``: Adam behind a bound on the gradient's norm.
 
-        On one long vector: fewer operations than leaf by leaf. Its state does not know the learning rate, which falls
-        also where the KL stop leaves updates out.
+        On one long vector: fewer operations than leaf by leaf. The rate is the learn call's, not the updates' that its
+        state counts: it falls also where the KL stop leaves some out.
         """
         rate = linear(self.learning_rate, self.learning_rate_end, self.spec.learn_steps)(step)
-        return optax.flatten(optax.chain(optax.clip_by_global_norm(self.max_gradient_norm), optax.adam(rate, eps=1e-5)))
+        adam = optax.adam(lambda updates: rate, eps=1e-5)
+        return optax.flatten(optax.chain(optax.clip_by_global_norm(self.max_gradient_norm), adam))
 
     def check(self) -> None:
         """Refuse what cannot work, before anything starts."""

@@ -127,13 +127,16 @@ def check_bytes(file: BufferedReader, name: str) -> tuple[bytes, int]:
     return file.read(header_length), version
 
 
-def read_tree(file: BufferedReader, header: Header, template: Tree, name: str) -> Tree:
+def read_tree(file: BufferedReader, header: Header, template: Tree, name: str, *, part: bool = False) -> Tree:
     """Build the tree that ``template`` describes from a file whose header was checked.
 
     The template's leaves are arrays or ``jax.ShapeDtypeStruct``; what is allocated is their size, never what a file
-    claims. Raises CheckpointError that names each path where the two disagree.
+    claims. With ``part`` it may hold more than the template. Raises CheckpointError that names each path where the two
+    disagree.
     """
     stored, wanted = {array.path: array for array in header.arrays}, leaves(template)
+    if part:
+        stored = {leaf.path: stored[leaf.path] for leaf in wanted if leaf.path in stored}
     _check_fit(stored, wanted, name)
     start = _aligned(_PREFIX.size + _header_length(file))
     rebuilt: dict[str, Any] = {}
@@ -181,7 +184,7 @@ def _check_fit(stored: dict[str, StoredArray], wanted: list[Leaf], name: str) ->
     if problems:
         more = f"\n  and {len(problems) - 8} more" if len(problems) > 8 else ""
         raise CheckpointError(
-            f"checkpoint {name} does not fit what is being resumed:\n  "
+            f"checkpoint {name} does not fit what was asked for:\n  "
             + "\n  ".join(problems[:8])
             + more
             + "\nUse the algorithm, network and environments that wrote it, or another --run."

@@ -50,17 +50,17 @@ def save(folder: Path, step: int, tree: Tree, document: dict[str, Any], *, keep:
     return path
 
 
-def load(path: Path, template: Tree) -> tuple[Tree, dict[str, Any]]:
+def load(path: Path, template: Tree, *, part: bool = False) -> tuple[Tree, dict[str, Any]]:
     """Load a checkpoint as the tree that ``template`` describes, and its document.
 
     Everything in the file is checked before any array is made. The template's leaves are arrays, whose values do not
     matter, or ``jax.ShapeDtypeStruct``; the tree that comes back is the caller's own. Raises CorruptCheckpoint for
-    damage, and CheckpointError where the file is whole but does not fit.
+    damage, and CheckpointError where the file is whole but does not fit; with ``part`` the file may hold more.
     """
     try:
         with path.open("rb") as file:
             header = decode_header(*check_bytes(file, str(path)), str(path))
-            return read_tree(file, header, template, str(path)), header.document
+            return read_tree(file, header, template, str(path), part=part), header.document
     except OSError as error:
         raise CorruptCheckpoint(f"cannot read checkpoint {path}: {error.strerror or error}") from error
 
@@ -77,18 +77,20 @@ def latest(folder: Path) -> list[Path]:
     return sorted(found, key=step_of, reverse=True)
 
 
-def load_latest(folder: Path, template: Tree, warn: Callable[[str], None]) -> tuple[Tree, dict[str, Any], Path] | None:
+def load_latest(
+    folder: Path, template: Tree, warn: Callable[[str], None], *, part: bool = False
+) -> tuple[Tree, dict[str, Any], Path] | None:
     """Load the newest checkpoint that is whole: its tree, its document, its path; None where the folder has none.
 
     Each corrupt one that is passed over is told to ``warn``. Where all are corrupt, or the newest whole one does not
     fit the template, it raises CheckpointError: a run never starts from scratch in silence, nor goes back further
-    than it must.
+    than it must. ``part`` is ``load``'s.
     """
     candidates = latest(folder)
     reasons = []
     for index, path in enumerate(candidates):
         try:
-            tree, document = load(path, template)
+            tree, document = load(path, template, part=part)
         except CorruptCheckpoint as error:
             reasons.append(str(error))
             before = candidates[index + 1].name if index + 1 < len(candidates) else "there is none"

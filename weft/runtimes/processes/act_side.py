@@ -140,7 +140,6 @@ class ActSide:
                 self.post.tick()
             else:
                 self.post.wait()
-            self._telling.tell()
 
     def _advance(self, lane: LaneState) -> bool:
         """Take a lane as far as it gets without acting; whether it got anywhere."""
@@ -226,6 +225,7 @@ class ActSide:
         buffer.finish(acting.weights.params, lane.carry, acting.programs.bootstrap, last)
         totals = buffer.count_episodes(lane.episode_return, lane.episode_length, self._telling.episodes)
         lane.episode_return, lane.episode_length = totals
+        self._telling.tell()
         lane.outlet.commit(lane.version)
         lane.rolled, lane.state = True, State.SLOT
         self._begin(lane)

@@ -66,9 +66,9 @@ class HostActor:
             self._standing = None
             carry = self._unroll(env, buffer, carry)
             totals = buffer.count_episodes(*totals, self._telling.episodes)
+            self._telling.tell()
             self.outlet.commit(self.acting.weights.version)
             self._standing = Standing(carry, buffer.outs[-1]._replace(final_observation=None), *totals)
-            self._telling.tell()
             before, buffer = buffer, self._reserve()
             before.roll(into=buffer)
 
@@ -156,10 +156,10 @@ class JaxActor:
             at = np.nonzero(ended.episodes)
             rows = zip(ended.episodes[at], ended.return_sum[at], ended.length_sum[at], strict=True)
             self._telling.episodes[0] += [(int(n), float(total), int(length)) for n, total, length in rows]
+            self._telling.tell()
             outlet.commit(acting.weights.version)
             self._still = True
             acting.post.tick()
-            self._telling.tell()
 
     def close(self) -> None:
         """Nothing to free."""
