@@ -61,6 +61,7 @@ from command_line import Weft
         ("a2c CartPole-v1 --algo.max-gradient-norm 0", "A2C.max_gradient_norm must be above 0, got 0.0"),
         ("ppo CartPole-v1 --algo.target-kl -1", "PPO.target_kl must be above 0 or None, got -1.0"),
         ("ppo CartPole-v1 --algo.learning-rate inf", "PPO.learning_rate must be a finite number, got inf"),
+        ("ppo CartPole-v1 --checkpoint-seconds -1", "checkpoint_seconds must be at least 0, got -1"),
         ("ppo CartPole-v1 --env.foo 3", "foo"),
         ("ppo CartPole-v1 --vector nativ", "--vector: expected one of auto, native, each, got 'nativ'"),
         ("ppo", "weft train needs ENV"),
