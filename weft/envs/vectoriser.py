@@ -20,7 +20,7 @@ from weft.core.specs import EnvSpec, allocate, describe
 from weft.core.trees import tree_leaves
 from weft.core.types import Timestep
 from weft.envs.episodes import EpisodeLog, generator_digest, generator_state, replay
-from weft.envs.masks import mask_row
+from weft.envs.masks import dimension_starts, mask_row
 from weft.envs.observations import FiniteScan, Misfit, ObservationWriter, leaves_of
 from weft.envs.protocol import HostEnv, Snapshot
 from weft.envs.spaces import action_shape, action_spec, batch_converter, observation_spec, scalar_converter
@@ -73,6 +73,7 @@ class Vectoriser:
         self._convert = batch_converter(action_space, spec)
         self._to_scalars = scalar_converter(action_space) if isinstance(action_space, gym.spaces.Discrete) else None
         self._action_shape = (num_envs, *action_shape(action_space))
+        self._mask_starts = dimension_starts(spec.native_action)
         self._native_action = (tuple(action_space.shape or ()), action_space.dtype)
         self._log = EpisodeLog(num_envs)
         self._latest: list[Any] = [None] * num_envs  # the observations as the environments gave them
@@ -118,7 +119,7 @@ class Vectoriser:
             self._ended = {}
 
         # Local names, and a dtype of None where no array can be assigned as it comes: each check costs nanoseconds.
-        targets, mask = leaves_of(out.observation), out.action_mask
+        targets, mask, starts = leaves_of(out.observation), out.action_mask, self._mask_starts
         (dtype, shape), target = self._plain, targets[0]
         latest, rewards, write_row, ndarray = self._latest, self._rewards, self._writer.write_row, np.ndarray
         self._clear_flags(out)
@@ -134,7 +135,7 @@ class Vectoriser:
                 else:
                     write_row(targets, row, observation)
                 if mask is not None:
-                    mask[row] = mask_row(info, mask.shape[-1])
+                    mask[row] = mask_row(info, mask.shape[-1], starts)
         except WeftError:
             raise
         except Misfit as misfit:
@@ -270,7 +271,7 @@ class Vectoriser:
         try:
             self._writer.write_row(leaves_of(out.observation), row, observation)
             if out.action_mask is not None:
-                out.action_mask[row] = mask_row(info, self._spec.mask_size)
+                out.action_mask[row] = mask_row(info, self._spec.mask_size, self._mask_starts)
         except Misfit as misfit:
             raise self._fault(row, str(misfit)) from None
 
