@@ -45,9 +45,10 @@ def mask_row(info: Any, size: int, starts: NDArray | None = None) -> NDArray:
     mask = info.get(KEY)
     if mask is None:
         raise Misfit(f"info has no {KEY!r}, though the first reset's info had one")
-    parts = mask if isinstance(mask, tuple | list) else (mask,)
     try:
-        row = np.concatenate([np.asarray(part).reshape(-1) for part in parts]).astype(np.bool_)
+        if isinstance(mask, tuple | list):
+            mask = np.concatenate([np.asarray(part).reshape(-1) for part in mask])
+        row = np.asarray(mask).reshape(-1).astype(np.bool_)  # a copy: the environment may write into its own
     except (TypeError, ValueError) as error:
         raise Misfit(f"info[{KEY!r}] is not an array: {error}") from None
     if row.shape != (size,):
