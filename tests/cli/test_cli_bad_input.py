@@ -62,6 +62,10 @@ from command_line import Weft
         ("ppo CartPole-v1 --algo.target-kl -1", "PPO.target_kl must be above 0 or None, got -1.0"),
         ("ppo CartPole-v1 --algo.learning-rate inf", "PPO.learning_rate must be a finite number, got inf"),
         ("ppo CartPole-v1 --checkpoint-seconds -1", "checkpoint_seconds must be at least 0, got -1"),
+        (
+            "ppo CartPole-v1 --algo.distribution squashed",
+            "'squashed' is for Box actions, but these are Discrete(2): use auto, which is categorical there\n",
+        ),
         ("ppo CartPole-v1 --env.foo 3", "foo"),
         ("ppo CartPole-v1 --vector nativ", "--vector: expected one of auto, native, each, got 'nativ'"),
         ("ppo", "weft train needs ENV"),
