@@ -125,8 +125,34 @@ def test_what_is_not_installed_says_what_to_install(
     assert err.endswith(f"which is not installed. Run: pip install 'weft[{extra}]'\n")
 
 
-def test_an_environment_that_leaves_the_process(train: Weft) -> None:
-    assert train("mine:Leaves") == (1, "", "weft: error: no display\n")
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("Leaves", "number 0 raised SystemExit in step at its step 0: no display"),
+        ("LeavesLater", "number 2 raised SystemExit in step at its step 6"),
+        ("LeavesInReset", "number 0 raised SystemExit in reset at its step 0: 0"),
+        ("LeavesWhenMade", "number 0 raised SystemExit in making it: 3"),
+        ("LeavesWhenClosed", "number 0 raised SystemExit in close at its step 0"),
+    ],
+)
+def test_an_environment_that_leaves_the_process_has_failed(train: Weft, name: str, where: str) -> None:
+    code, out, err = train(f"mine:{name}")
+    assert (code, out) == (1, "")
+    assert err.count("Traceback") == 1
+    assert err.splitlines()[-1] == f"weft: error: environment 'mine:{name}': {where}"
+
+
+def test_that_an_environment_left_is_in_the_summary(train: Weft, here: Path) -> None:
+    train("mine:LeavesLater", "--run", "a")
+    summary = json.loads((here / "runs/a/summary.json").read_text())
+    assert summary["exit"] == "failed"
+    assert "number 2 raised SystemExit in step at its step 6" in summary["error"]
+
+
+def test_an_interrupt_within_an_environment_stays_one(train: Weft) -> None:
+    code, out, err = train("mine:IsInterrupted")
+    assert (code, out) == (130, "")
+    assert err == "weft: interrupted, left at once; what was saved before is kept\n"
 
 
 @pytest.mark.parametrize(

@@ -356,6 +356,21 @@ def test_what_it_raises_is_passed_on():
         vector.step(np.zeros(2, np.int32), out)
 
 
+@pytest.mark.parametrize("doing", ["step", "reset", "close"])
+def test_a_batch_that_leaves_the_process_raised(doing):
+    def leaves(*_, **__):
+        raise SystemExit
+
+    vector, out, env = opened(SAME)
+    vector.reset(out)
+    setattr(env, doing, leaves)
+    ask = {"reset": lambda: vector.reset(out), "close": vector.close}
+    with pytest.raises(EnvironmentRaised, match=f"raised SystemExit in {doing} at its step 0$"):
+        ask.get(doing, lambda: vector.step(np.zeros(2, np.int32), out))()
+    with pytest.raises(EnvironmentRaised, match=r"raised SystemExit in making it$"):
+        probe_native("counters", leaves)
+
+
 def test_odd_modes_shapes_and_renders_are_refused():
     env = Counters(SAME)
     env.metadata = {"autoreset_mode": "Sometimes"}

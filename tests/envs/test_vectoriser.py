@@ -1,5 +1,7 @@
 """The lean vectoriser: episodes, faults, masks, rendering. What all host environments share: the contract suite."""
 
+import sys
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -178,6 +180,40 @@ def test_what_the_users_reset_and_maker_raise_is_theirs_too():
     with pytest.raises(EnvironmentRaised, match="number 2 raised Boom in making it"):
         Vectoriser(vector.spec, third_fails, 4, seed=0)
     assert [env.closed for env in made] == [1, 1]
+
+
+def leaves(*_):
+    sys.exit()
+
+
+@pytest.mark.parametrize("doing", ["step", "reset", "render", "close"])
+def test_an_environment_that_leaves_the_process_raised(doing):
+    vector, out, made = vectorise(ScriptedEnv, first_index=4, render=True)
+    vector.reset(out)
+    for _ in range(4):
+        vector.step(actions(vector), out)
+    broken = made[0] if doing == "render" else made[1]
+    setattr(broken, doing, lambda **_: leaves())
+    vector._steppers = [made[0].step, leaves if doing == "step" else made[1].step]
+    ask = {"render": vector.render, "close": vector.close}.get(doing, lambda: vector.step(actions(vector), out))
+    with pytest.raises(
+        EnvironmentRaised, match=f"number {made.index(broken) + 4} raised SystemExit in {doing} at"
+    ) as caught:
+        ask()
+    assert isinstance(caught.value.__cause__, SystemExit)
+    assert caught.value.step == 4
+
+
+def test_an_interrupt_is_not_the_environments():
+    def interrupted(env, action):
+        if env.total == 1:
+            raise KeyboardInterrupt
+
+    vector, out, _ = vectorise(lambda **k: ScriptedEnv(act=interrupted))
+    vector.reset(out)
+    vector.step(actions(vector), out)
+    with pytest.raises(KeyboardInterrupt):
+        vector.step(actions(vector), out)
 
 
 def test_all_environments_are_closed_even_if_one_cannot_be():

@@ -23,7 +23,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from weft.core.buffers import timestep_buffers
-from weft.core.errors import ConfigError, EnvironmentFault, EnvironmentRaised, MissingExtra
+from weft.core.errors import THEIRS, ConfigError, EnvironmentFault, EnvironmentRaised, MissingExtra
 from weft.core.keys import host_seed
 from weft.core.specs import EnvSpec, allocate
 from weft.core.trees import tree_leaves
@@ -165,7 +165,7 @@ class NativeVector:
             frames = self._env.render()
         except gym.error.DependencyNotInstalled as error:
             raise MissingExtra(f"rendering {self._spec.name!r} ({error})", "pygame", "video") from error
-        except Exception as error:
+        except THEIRS as error:
             raise EnvironmentRaised(self._spec.name, self._first_index, self._steps, "render", error) from error
         if frames is None:
             raise EnvironmentFault(f"environment {self._spec.name!r}: render gave nothing")
@@ -277,7 +277,7 @@ class NativeVector:
     def _call(self, doing: str, call: Callable[[], Any]) -> Any:
         try:
             return call()
-        except Exception as error:
+        except THEIRS as error:
             raise EnvironmentRaised(self._spec.name, self._first_index, self._steps, doing, error) from error
 
     def _fault(self, what: str) -> EnvironmentFault:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import gymnasium as gym
 import numpy as np
 
-from weft.core.errors import ConfigError, EnvironmentFault, EnvironmentRaised, WeftError
+from weft.core.errors import THEIRS, ConfigError, EnvironmentFault, EnvironmentRaised, WeftError
 from weft.core.specs import Discrete, EnvSpec, MultiDiscrete, Space, allocate
 from weft.core.trees import tree_leaves
 from weft.envs.masks import KEY, dimension_starts, mask_row
@@ -24,7 +24,7 @@ def probe(name: str, make: Callable[[], gym.Env[Any, Any]]) -> EnvSpec:
     try:
         return _probe(name, env)
     finally:
-        env.close()
+        attempt(name, "close", env.close)
 
 
 def attempt(name: str, doing: str, call: Callable[[], Any]) -> Any:
@@ -33,7 +33,7 @@ def attempt(name: str, doing: str, call: Callable[[], Any]) -> Any:
         return call()
     except WeftError:
         raise
-    except Exception as error:
+    except THEIRS as error:
         raise EnvironmentRaised(name, 0, 0, doing, error) from error
 
 

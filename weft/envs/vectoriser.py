@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import gymnasium as gym
 import numpy as np
 
-from weft.core.errors import ConfigError, EnvironmentFault, EnvironmentRaised, MissingExtra, WeftError
+from weft.core.errors import THEIRS, ConfigError, EnvironmentFault, EnvironmentRaised, MissingExtra, WeftError
 from weft.core.keys import host_seed
 from weft.core.specs import EnvSpec, allocate, describe
 from weft.core.trees import tree_leaves
@@ -140,7 +140,7 @@ class Vectoriser:
             raise
         except Misfit as misfit:
             raise self._fault(row, str(misfit)) from None
-        except Exception as error:
+        except THEIRS as error:
             raise EnvironmentRaised(self._spec.name, self._first_index + row, self._steps, "step", error) from error
         reward = out.reward
         try:
@@ -160,7 +160,7 @@ class Vectoriser:
             frame = self._envs[0].render()
         except gym.error.DependencyNotInstalled as error:
             raise MissingExtra(f"rendering {self._spec.name!r} ({error})", "pygame", "video") from error
-        except Exception as error:
+        except THEIRS as error:
             raise EnvironmentRaised(self._spec.name, self._first_index, self._steps, "render", error) from error
         return np.asarray(frame, np.uint8)
 
@@ -220,7 +220,7 @@ class Vectoriser:
         for row, env in enumerate(envs):
             try:
                 env.close()
-            except Exception as error:  # the others must be closed too
+            except THEIRS as error:  # the others must be closed too
                 failure = EnvironmentRaised(self._spec.name, self._first_index + row, self._steps, "close", error)
                 failure.__cause__ = error
         if failure is not None:
@@ -232,7 +232,7 @@ class Vectoriser:
             env = make(render)
         except WeftError:
             raise
-        except Exception as error:
+        except THEIRS as error:
             raise EnvironmentRaised(self._spec.name, index, 0, "making it", error) from error
         came = observation_spec(env.observation_space, self._spec.name), action_spec(env.action_space, self._spec.name)
         for what, space, expected in zip(
@@ -261,7 +261,7 @@ class Vectoriser:
     def _reset_row(self, row: int, seed: int | None) -> tuple[Any, dict[str, Any]]:
         try:
             observation, info = self._envs[row].reset(seed=seed)
-        except Exception as error:
+        except THEIRS as error:
             raise EnvironmentRaised(self._spec.name, self._first_index + row, self._steps, "reset", error) from error
         return observation, info
 
