@@ -51,6 +51,21 @@ from command_line import Weft
         ("ppo CartPole-v1 --algo.minibatches 7", "7 minibatches, which leaves a remainder"),
         ("ppo CartPole-v1 --algo.unroll 0", "PPO.unroll must be at least 1, got 0"),
         ("ppo CartPole-v1 --algo.discount 1.5", "PPO.discount must be between 0 and 1, got 1.5"),
+        (
+            "ppo CartPole-v1 --algo.recurrent gru --algo.recurrent-size 0",
+            "PPO.recurrent_size must be at least 1, got 0",
+        ),
+        ("ppo CartPole-v1 --algo.hidden -4", "PPO.hidden must be at least 1 in every layer, got (-4,)"),
+        ("ppo CartPole-v1 --algo.hidden 64,0", "PPO.hidden must be at least 1 in every layer, got (64, 0)"),
+        ("impala CartPole-v1 --algo.hidden 0", "IMPALA.hidden must be at least 1 in every layer, got (0,)"),
+        ("a2c CartPole-v1 --algo.max-gradient-norm 0", "A2C.max_gradient_norm must be above 0, got 0.0"),
+        ("ppo CartPole-v1 --algo.target-kl -1", "PPO.target_kl must be above 0 or None, got -1.0"),
+        ("ppo CartPole-v1 --algo.learning-rate inf", "PPO.learning_rate must be a finite number, got inf"),
+        ("ppo CartPole-v1 --checkpoint-seconds -1", "checkpoint_seconds must be at least 0, got -1"),
+        (
+            "ppo CartPole-v1 --algo.distribution squashed",
+            "'squashed' is for Box actions, but these are Discrete(2): use auto, which is categorical there\n",
+        ),
         ("ppo CartPole-v1 --env.foo 3", "foo"),
         ("ppo CartPole-v1 --vector nativ", "--vector: expected one of auto, native, each, got 'nativ'"),
         ("ppo", "weft train needs ENV"),
@@ -110,8 +125,34 @@ def test_what_is_not_installed_says_what_to_install(
     assert err.endswith(f"which is not installed. Run: pip install 'weft[{extra}]'\n")
 
 
-def test_an_environment_that_leaves_the_process(train: Weft) -> None:
-    assert train("mine:Leaves") == (1, "", "weft: error: no display\n")
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("Leaves", "number 0 raised SystemExit in step at its step 0: no display"),
+        ("LeavesLater", "number 2 raised SystemExit in step at its step 6"),
+        ("LeavesInReset", "number 0 raised SystemExit in reset at its step 0: 0"),
+        ("LeavesWhenMade", "number 0 raised SystemExit in making it: 3"),
+        ("LeavesWhenClosed", "number 0 raised SystemExit in close at its step 0"),
+    ],
+)
+def test_an_environment_that_leaves_the_process_has_failed(train: Weft, name: str, where: str) -> None:
+    code, out, err = train(f"mine:{name}")
+    assert (code, out) == (1, "")
+    assert err.count("Traceback") == 1
+    assert err.splitlines()[-1] == f"weft: error: environment 'mine:{name}': {where}"
+
+
+def test_that_an_environment_left_is_in_the_summary(train: Weft, here: Path) -> None:
+    train("mine:LeavesLater", "--run", "a")
+    summary = json.loads((here / "runs/a/summary.json").read_text())
+    assert summary["exit"] == "failed"
+    assert "number 2 raised SystemExit in step at its step 6" in summary["error"]
+
+
+def test_an_interrupt_within_an_environment_stays_one(train: Weft) -> None:
+    code, out, err = train("mine:IsInterrupted")
+    assert (code, out) == (130, "")
+    assert err == "weft: interrupted, left at once; what was saved before is kept\n"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import ctypes
 import os
 import resource
 import signal
+import sys
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -89,6 +90,32 @@ class RaisesWhenMade(Walk):
 class Leaves(Walk):
     def happen(self) -> None:
         raise SystemExit("no display")
+
+
+class LeavesLater(Walk):
+    def happen(self) -> None:
+        if self.index == 3 and self.total == 7:
+            sys.exit()
+
+
+class LeavesInReset(Walk):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        sys.exit(0)
+
+
+class LeavesWhenMade(Walk):
+    def __init__(self) -> None:
+        sys.exit(3)
+
+
+class LeavesWhenClosed(Walk):
+    def close(self) -> None:
+        sys.exit()
+
+
+class IsInterrupted(Walk):
+    def happen(self) -> None:
+        raise KeyboardInterrupt
 
 
 class NotANumber(Walk):

@@ -122,6 +122,9 @@ def test_modules_that_are_not_there_or_do_not_load(tmp_path, monkeypatch):
     (tmp_path / "own_broken_import.py").write_text("import a_package_that_is_not_there\n")
     with pytest.raises(EnvironmentRaised, match=r"importing own_broken_import.*a_package_that_is_not_there"):
         open_environment("own_broken_import:make")
+    (tmp_path / "own_script.py").write_text("import sys\ndef make(): ...\nsys.exit(0)\n")
+    with pytest.raises(EnvironmentRaised, match=r"importing own_script raised SystemExit: 0"):
+        open_environment("own_script:make")
 
 
 class Lying(ScriptedEnv):

@@ -8,8 +8,11 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from weft.core.buffers import timestep_buffers
 from weft.core.errors import ConfigError, EnvironmentFault, EnvironmentRaised
+from weft.core.specs import MultiDiscrete
 from weft.envs.fake import ScriptedEnv
+from weft.envs.masks import dimension_starts, mask_batch
 from weft.envs.native import NativeVector, probe_native
+from weft.envs.observations import Misfit
 from weft.envs.registry import open_environment
 
 SAME, NEXT, OFF = AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED
@@ -285,6 +288,63 @@ def test_faults_name_the_step(fault, words):
         vector.step(np.zeros(2, np.int32), out)
 
 
+def as_objects(rows):
+    """As Gymnasium batches masks that are tuples: an array of objects, None where a row has none."""
+    given = np.full(len(rows), None, object)
+    for i, row in enumerate(rows):
+        given[i] = None if row is None else (np.array(row[:2]), np.array(row[2:]))
+    return given
+
+
+@pytest.mark.parametrize("form", [np.array, as_objects])
+def test_a_row_that_allows_nothing_in_one_dimension(form):
+    """Dimensions of 2 and 3 choices: a fault, unless the row's next action is of no effect."""
+    starts = dimension_starts(MultiDiscrete((2, 3)))
+    fine, lacking, nothing = [1, 0, 0, 0, 1], [1, 1, 0, 0, 0], [0, 0, 0, 0, 0]
+    info = {"action_mask": form([fine, lacking, nothing])}
+    with pytest.raises(Misfit, match="allows nothing in dimension 1"):
+        mask_batch(info, 3, 5, starts)
+    with pytest.raises(Misfit, match="allows nothing in dimension 1"):
+        mask_batch(info, 3, 5, starts, idle=np.array([False, False, True]))
+    with pytest.raises(Misfit, match="allows no action at all"):
+        mask_batch(info, 3, 5, starts, idle=np.array([False, True, False]))
+    masks = mask_batch(info, 3, 5, starts, idle=np.array([True, True, True]))
+    assert masks.astype(int).tolist() == [fine, [1] * 5, [1] * 5]
+
+
+def test_batches_of_masks_need_a_row_for_each_environment():
+    with pytest.raises(Misfit, match="has 2 rows, expected one for each of 3 environments"):
+        mask_batch({"action_mask": as_objects([[1, 1, 1], [1, 1, 1]])}, 3, 3)
+    with pytest.raises(Misfit, match="no 'action_mask'"):
+        mask_batch({"action_mask": as_objects([[1, 1, 1], None])}, 2, 3)
+
+
+class TwoChoices(Counters):
+    """Each row chooses twice; after its third step, row 1 may choose nothing in the second dimension."""
+
+    lengths = np.array([9, 9])
+
+    def __init__(self):
+        super().__init__(SAME)
+        self.single_action_space = spaces.MultiDiscrete([2, 3])
+        self.action_space = gym.vector.utils.batch_space(self.single_action_space, 2)
+
+    def info(self):
+        mask = np.ones((2, 5), np.int8)
+        mask[1, 2:] = self.count[1, 1] < 3
+        return {"action_mask": mask}
+
+
+def test_a_native_batch_names_the_row_and_the_dimension_in_which_nothing_is_allowed():
+    spec = probe_native("two", TwoChoices)
+    vector, out = NativeVector(spec, TwoChoices(), seed=0), timestep_buffers(spec, (2,))
+    vector.reset(out)
+    for _ in range(2):
+        vector.step(np.zeros((2, 2), np.int32), out)
+    with pytest.raises(EnvironmentFault, match=r"step 2: row 1: .* allows nothing in dimension 1 \(entries 2 to 4 of"):
+        vector.step(np.zeros((2, 2), np.int32), out)
+
+
 def test_what_it_raises_is_passed_on():
     def broken(*_):
         raise RuntimeError("stuck")
@@ -294,6 +354,21 @@ def test_what_it_raises_is_passed_on():
     env.step = broken
     with pytest.raises(EnvironmentRaised, match=r"raised RuntimeError in step at its step 0: stuck"):
         vector.step(np.zeros(2, np.int32), out)
+
+
+@pytest.mark.parametrize("doing", ["step", "reset", "close"])
+def test_a_batch_that_leaves_the_process_raised(doing):
+    def leaves(*_, **__):
+        raise SystemExit
+
+    vector, out, env = opened(SAME)
+    vector.reset(out)
+    setattr(env, doing, leaves)
+    ask = {"reset": lambda: vector.reset(out), "close": vector.close}
+    with pytest.raises(EnvironmentRaised, match=f"raised SystemExit in {doing} at its step 0$"):
+        ask.get(doing, lambda: vector.step(np.zeros(2, np.int32), out))()
+    with pytest.raises(EnvironmentRaised, match=r"raised SystemExit in making it$"):
+        probe_native("counters", leaves)
 
 
 def test_odd_modes_shapes_and_renders_are_refused():

@@ -1,5 +1,7 @@
 """The lean vectoriser: episodes, faults, masks, rendering. What all host environments share: the contract suite."""
 
+import sys
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from weft.core.errors import ConfigError, EnvironmentFault, EnvironmentRaised
 from weft.core.keys import host_seed
 from weft.envs.fake import ScriptedEnv
 from weft.envs.probe import probe
+from weft.envs.registry import open_environment
 from weft.envs.vectoriser import Vectoriser
 
 
@@ -179,6 +182,40 @@ def test_what_the_users_reset_and_maker_raise_is_theirs_too():
     assert [env.closed for env in made] == [1, 1]
 
 
+def leaves(*_):
+    sys.exit()
+
+
+@pytest.mark.parametrize("doing", ["step", "reset", "render", "close"])
+def test_an_environment_that_leaves_the_process_raised(doing):
+    vector, out, made = vectorise(ScriptedEnv, first_index=4, render=True)
+    vector.reset(out)
+    for _ in range(4):
+        vector.step(actions(vector), out)
+    broken = made[0] if doing == "render" else made[1]
+    setattr(broken, doing, lambda **_: leaves())
+    vector._steppers = [made[0].step, leaves if doing == "step" else made[1].step]
+    ask = {"render": vector.render, "close": vector.close}.get(doing, lambda: vector.step(actions(vector), out))
+    with pytest.raises(
+        EnvironmentRaised, match=f"number {made.index(broken) + 4} raised SystemExit in {doing} at"
+    ) as caught:
+        ask()
+    assert isinstance(caught.value.__cause__, SystemExit)
+    assert caught.value.step == 4
+
+
+def test_an_interrupt_is_not_the_environments():
+    def interrupted(env, action):
+        if env.total == 1:
+            raise KeyboardInterrupt
+
+    vector, out, _ = vectorise(lambda **k: ScriptedEnv(act=interrupted))
+    vector.reset(out)
+    vector.step(actions(vector), out)
+    with pytest.raises(KeyboardInterrupt):
+        vector.step(actions(vector), out)
+
+
 def test_all_environments_are_closed_even_if_one_cannot_be():
     vector, _, made = vectorise(ScriptedEnv, num_envs=3)
 
@@ -243,6 +280,48 @@ def test_a_mask_that_goes_wrong_is_a_fault(bad, words):
     vector.step(actions(vector), out)
     with pytest.raises(EnvironmentFault, match=f"number 0, step 1:.*{words}"):
         vector.step(actions(vector), out)
+
+
+@pytest.mark.parametrize(
+    ("space", "fine", "bad", "words"),
+    [
+        (
+            spaces.MultiDiscrete([2, 3, 2]),
+            "01 001 10",
+            "01 000 10",
+            r"nothing in dimension 1 \(entries 2 to 4 of .* 7\)",
+        ),
+        (
+            spaces.MultiDiscrete([2, 3, 2]),
+            "01 001 10",
+            "01 111 00",
+            r"nothing in dimension 2 \(entries 5 to 6 of .* 7\)",
+        ),
+        (spaces.MultiDiscrete([2, 3, 2]), "01 001 10", "00 000 00", "no action at all"),
+        (spaces.MultiDiscrete([[1, 2], [1, 2]]), "1 01 1 10", "1 01 0 10", r"nothing in dimension 2 \(entries 3 to 3"),
+        (spaces.MultiBinary(3), "01 10 11", "00 10 11", "nothing in dimension 0"),
+    ],
+)
+@pytest.mark.parametrize("joined", [True, False])
+def test_a_mask_that_allows_nothing_in_one_dimension_is_a_fault(space, fine, bad, words, joined):
+    def mask(env):
+        parts = tuple(np.array(list(part), np.int8) for part in (bad if env.total == 2 else fine).split())
+        return np.concatenate(parts) if joined else parts
+
+    vector, out, _ = vectorise(lambda **k: ScriptedEnv(action_space=space, mask=mask))
+    vector.reset(out)
+    assert "".join(map(str, out.action_mask[0].astype(int))) == fine.replace(" ", "")
+    still = np.zeros((2, *vector.spec.action.shape), vector.spec.action.dtype)
+    vector.step(still, out)
+    with pytest.raises(EnvironmentFault, match=f"number 0, step 1: .* allows {words}"):
+        vector.step(still, out)
+
+
+def test_a_first_mask_that_allows_nothing_in_one_dimension_is_found_as_it_is_opened():
+    with pytest.raises(EnvironmentFault, match="allows nothing in dimension 1"):
+        open_environment(
+            lambda: ScriptedEnv(action_space=spaces.MultiDiscrete([2, 2]), mask=lambda e: np.array([1, 1, 0, 0]))
+        )
 
 
 def test_wrong_shapes_of_actions_are_refused():

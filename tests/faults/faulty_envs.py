@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -57,6 +58,15 @@ class Raises(Walk):
     def step(self, action):
         if self.total == 150:
             self.total // 0
+        return super().step(action)
+
+
+class Leaves(Walk):
+    """Ends the process at step 150 of one environment, as if all were well."""
+
+    def step(self, action):
+        if self.total == 150:
+            sys.exit()
         return super().step(action)
 
 
@@ -123,6 +133,10 @@ def hangs_once():
 
 def raises():
     return Raises()
+
+
+def leaves():
+    return Leaves()
 
 
 def forks():

@@ -51,6 +51,20 @@ def test_an_environment_that_raises_in_a_worker_is_named_with_the_users_tracebac
     assert "self.total // 0" in summary["error"]
 
 
+def test_an_environment_that_leaves_the_process_in_a_worker_has_failed(training):
+    run = training("ppo", "faulty_envs:leaves", *PLAN, "--steps", "100000000")
+    assert run.end(seconds=90) == 1
+    assert run.left() == []
+    (error,) = [line for line in run.err.splitlines() if line.startswith("weft: error:")]
+    assert error.startswith("weft: error: worker env-")
+    assert "raised SystemExit in step at its step 150" in error
+    assert "sys.exit()" in run.err, "the line that did it"
+    assert "it is replaced" not in run.err
+    summary = json.loads((run.folder / "summary.json").read_text())
+    assert summary["exit"] == "failed"
+    assert "raised SystemExit in step at its step 150" in summary["error"]
+
+
 @pytest.mark.parametrize(
     ("name", "what"),
     [

@@ -14,6 +14,7 @@ import weft
 from weft.core.errors import ConfigError, EnvironmentFault, EnvironmentRaised, LearningDiverged, RunError
 from weft.core.types import Acted, TrainState
 from weft.envs.fake import ScriptedEnv
+from weft.runtimes.config import Settings
 from weft.services.checkpoints import params_sha256
 
 QUIET = {"quiet": True, "tensorboard": False}
@@ -326,3 +327,10 @@ def test_what_cannot_be_run_is_refused_before_anything_is_made(changes, says, tm
     with pytest.raises(ConfigError, match=says):
         weft.train(weft.PPO(**SMALL), Counter(), **{"root": tmp_path, "envs": 2, "steps": 8, **QUIET, **changes})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan")])
+def test_checkpoints_cannot_be_less_than_no_time_apart(seconds):
+    with pytest.raises(ConfigError, match="checkpoint_seconds must be at least 0, got "):
+        Settings(checkpoint_seconds=seconds)
+    assert Settings(checkpoint_seconds=0.0).checkpoint_seconds == 0.0

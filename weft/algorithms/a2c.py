@@ -17,7 +17,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from weft.core.errors import ConfigError, UnknownName
+from weft.algorithms.ranges import check_ranges
+from weft.core.errors import UnknownName
 from weft.core.specs import Box, describe
 from weft.core.types import Acted, Array, Metrics, Timestep, TrainState, Tree, Unroll
 from weft.graph.algorithm import Algorithm
@@ -86,11 +87,7 @@ class A2C(Algorithm):
     def check(self) -> None:
         """Refuse what cannot work, before anything starts."""
         super().check()
-        for name in ("discount", "trace_decay"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"A2C.{name} must be between 0 and 1, got {getattr(self, name)}")
-        if self.learning_rate <= 0:
-            raise ConfigError(f"A2C.learning_rate must be above 0, got {self.learning_rate}")
+        check_ranges(self)
         for what, known in (("activation", ACTIVATIONS), ("optimizer", OPTIMIZERS)):
             if getattr(self, what) not in known:
                 raise UnknownName(what, getattr(self, what), known)

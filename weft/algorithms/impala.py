@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from weft.algorithms.ranges import check_ranges
 from weft.core.errors import ConfigError, UnknownName
 from weft.core.specs import Box, describe
 from weft.core.types import Acted, Array, Metrics, Timestep, TrainState, Tree, Unroll
@@ -90,12 +91,7 @@ class IMPALA(Algorithm):
     def check(self) -> None:
         """Refuse what cannot work, before anything starts."""
         super().check()
-        for name in ("discount", "trace_decay"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"IMPALA.{name} must be between 0 and 1, got {getattr(self, name)}")
-        for name in ("learning_rate", "clip_rho", "clip_c"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"IMPALA.{name} must be above 0, got {getattr(self, name)}")
+        check_ranges(self)
         if self.clip_c > self.clip_rho:
             raise ConfigError(
                 f"IMPALA.clip_c = {self.clip_c} is above clip_rho = {self.clip_rho}, for which V-trace need not "

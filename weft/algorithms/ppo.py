@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from weft.algorithms.ranges import check_ranges
 from weft.core.errors import ConfigError, UnknownName
 from weft.core.replicas import mean_over_replicas
 from weft.core.specs import Box, describe
@@ -108,14 +109,7 @@ class PPO(Algorithm):
     def check(self) -> None:
         """Refuse what cannot work, before anything starts."""
         super().check()
-        for name in ("epochs", "minibatches"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"PPO.{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("discount", "trace_decay"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"PPO.{name} must be between 0 and 1, got {getattr(self, name)}")
-        if self.learning_rate <= 0:
-            raise ConfigError(f"PPO.learning_rate must be above 0, got {self.learning_rate}")
+        check_ranges(self)
         if self.activation not in ACTIVATIONS:
             raise UnknownName("activation", self.activation, ACTIVATIONS)
         if self.network is not None:

@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # nobody reads any more (`weft envs | head`); nor must the interpreter try, as it ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except SystemExit as leave:  # after --help; or the user's own code has had enough
+    except SystemExit as leave:  # after --help; or the user's algorithm has had enough
         if not isinstance(leave.code, int | None):
             return _fail(str(leave.code), 1)
         return leave.code or 0

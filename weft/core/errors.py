@@ -98,6 +98,10 @@ class EnvironmentRaised(EnvironmentFault):
         super().__init__(f"environment {name!r}: {where}" + (f": {error}" if str(error) else ""))
 
 
+THEIRS = (Exception, SystemExit)
+"""What is caught around the user's environment code. ``sys.exit()`` there ends no run: it is one way to fail."""
+
+
 class LearningDiverged(WeftError):
     """The loss or the params stopped being finite."""
 

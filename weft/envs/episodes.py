@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 import gymnasium as gym
 import numpy as np
 
+from weft.core.errors import THEIRS
+
 LONGEST = 100_000
 """Episodes with more steps than this are not kept, and cannot be brought back exactly."""
 
@@ -60,7 +62,7 @@ def replay(
             observation, _, terminated, truncated, info = env.step(revive(action))
             if terminated or truncated:
                 return None
-    except Exception:  # an environment that cannot be replayed is one that begins anew, and is reported
+    except THEIRS:  # an environment that cannot be replayed is one that begins anew, and is reported
         return None
     return observation, info
 

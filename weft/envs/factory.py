@@ -80,7 +80,7 @@ def open_factory(name: str, factory: Factory, options: Mapping[str, Any], vector
     if is_jax_env(made):
         return EnvSource(name, made.spec, pure=made)
     if isinstance(made, gym.vector.VectorEnv):
-        made.close()
+        attempt(name, "close", made.close)
         raise ConfigError(f"environment {name!r}: a factory of vector environments needs a parameter 'num_envs'")
     if not isinstance(made, gym.Env):
         raise ConfigError(
@@ -88,7 +88,7 @@ def open_factory(name: str, factory: Factory, options: Mapping[str, Any], vector
             "environment (spec, reset, step). A class from the older 'gym' package must be moved to gymnasium."
         )
     if vector == "native":
-        made.close()
+        attempt(name, "close", made.close)
         raise ConfigError(f"environment {name!r}: its factory makes single environments: use vector='each'")
     spec = probe(name, lambda: made)
     return EnvSource(name, spec, host=VectoriserFactory(name, spec, maker))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-from weft.core.errors import ConfigError, EnvironmentRaised
+from weft.core.errors import THEIRS, ConfigError, EnvironmentRaised
 
 
 def importable(module: str) -> bool:
@@ -30,7 +30,7 @@ def import_for(name: str, module: str) -> ModuleType:
                 f"environment {name!r}: there is no module {error.name!r}, neither installed nor in {os.getcwd()!r}"
             ) from error
         raise EnvironmentRaised(name, 0, 0, f"importing {module}", error) from error
-    except Exception as error:
+    except THEIRS as error:
         raise EnvironmentRaised(name, 0, 0, f"importing {module}", error) from error
 
 

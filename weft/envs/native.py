@@ -23,12 +23,12 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from weft.core.buffers import timestep_buffers
-from weft.core.errors import ConfigError, EnvironmentFault, EnvironmentRaised, MissingExtra
+from weft.core.errors import THEIRS, ConfigError, EnvironmentFault, EnvironmentRaised, MissingExtra
 from weft.core.keys import host_seed
 from weft.core.specs import EnvSpec, allocate
 from weft.core.trees import tree_leaves
 from weft.core.types import Timestep
-from weft.envs.masks import KEY, mask_batch
+from weft.envs.masks import KEY, dimension_starts, mask_batch
 from weft.envs.observations import FiniteScan, Misfit, ObservationWriter, leaves_of
 from weft.envs.probe import attempt, first_allowed, frame_skip_of
 from weft.envs.protocol import HostEnv, Snapshot
@@ -108,6 +108,7 @@ class NativeVector:
         self._scan = FiniteScan(self._final, self._writer.leaves)
         self._convert = batch_converter(env.single_action_space, spec)
         self._action_shape = (self._num_envs, *action_shape(env.single_action_space))
+        self._mask_starts = dimension_starts(spec.native_action)
         self._ended = np.zeros(self._num_envs, np.bool_)  # the rows whose episode ended in the last step
         self._steps = 0
         self._closed = False
@@ -144,7 +145,7 @@ class NativeVector:
             if out.action_mask is not None:
                 # Only SAME_STEP's mask is already the next episode's; elsewhere that of an ended row is of no use.
                 idle = None if self._mode is AutoresetMode.SAME_STEP else ended
-                out.action_mask[...] = mask_batch(info, self._num_envs, self._spec.mask_size, idle)
+                out.action_mask[...] = self._masks(info, idle)
             if self._mode is AutoresetMode.NEXT_STEP:
                 self._next_step(ended, targets, final, out)
             elif ended.any() and self._mode is AutoresetMode.SAME_STEP:
@@ -164,7 +165,7 @@ class NativeVector:
             frames = self._env.render()
         except gym.error.DependencyNotInstalled as error:
             raise MissingExtra(f"rendering {self._spec.name!r} ({error})", "pygame", "video") from error
-        except Exception as error:
+        except THEIRS as error:
             raise EnvironmentRaised(self._spec.name, self._first_index, self._steps, "render", error) from error
         if frames is None:
             raise EnvironmentFault(f"environment {self._spec.name!r}: render gave nothing")
@@ -196,7 +197,7 @@ class NativeVector:
         try:
             self._writer.write_batch(targets, observation)
             if out.action_mask is not None:
-                out.action_mask[...] = mask_batch(info, self._num_envs, self._spec.mask_size)
+                out.action_mask[...] = self._masks(info)
         except Misfit as misfit:
             raise self._fault(str(misfit)) from None
         self._check_finite(targets)
@@ -249,8 +250,7 @@ class NativeVector:
         self._check_finite(targets)  # of what has just become final
         self._writer.write_batch(targets, observation, ended)
         if out.action_mask is not None:
-            masks = mask_batch(info, self._num_envs, self._spec.mask_size, ~ended)
-            out.action_mask[ended] = masks[ended]
+            out.action_mask[ended] = self._masks(info, ~ended)[ended]
 
     def _write_scalars(self, reward: Any, terminated: Any, truncated: Any, out: Timestep) -> None:
         for what, value, target in (
@@ -266,6 +266,9 @@ class NativeVector:
             row = int(np.argmin(np.isfinite(out.reward)))
             raise Misfit(f"the reward in row {row} is {out.reward[row]}")
 
+    def _masks(self, info: dict[str, Any], idle: NDArray | None = None) -> NDArray:
+        return mask_batch(info, self._num_envs, self._spec.mask_size, self._mask_starts, idle)
+
     def _check_finite(self, targets: list[NDArray]) -> None:
         if not self._scan.clean(targets):
             row, what = self._scan.first(targets)
@@ -274,7 +277,7 @@ class NativeVector:
     def _call(self, doing: str, call: Callable[[], Any]) -> Any:
         try:
             return call()
-        except Exception as error:
+        except THEIRS as error:
             raise EnvironmentRaised(self._spec.name, self._first_index, self._steps, doing, error) from error
 
     def _fault(self, what: str) -> EnvironmentFault:

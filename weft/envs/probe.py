@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 import gymnasium as gym
 import numpy as np
 
-from weft.core.errors import ConfigError, EnvironmentFault, EnvironmentRaised, WeftError
+from weft.core.errors import THEIRS, ConfigError, EnvironmentFault, EnvironmentRaised, WeftError
 from weft.core.specs import Discrete, EnvSpec, MultiDiscrete, Space, allocate
 from weft.core.trees import tree_leaves
-from weft.envs.masks import KEY, mask_row
+from weft.envs.masks import KEY, dimension_starts, mask_row
 from weft.envs.observations import FiniteScan, Misfit, ObservationWriter
 from weft.envs.spaces import action_spec, batch_converter, native_layout, observation_spec
 
@@ -24,7 +24,7 @@ def probe(name: str, make: Callable[[], gym.Env[Any, Any]]) -> EnvSpec:
     try:
         return _probe(name, env)
     finally:
-        env.close()
+        attempt(name, "close", env.close)
 
 
 def attempt(name: str, doing: str, call: Callable[[], Any]) -> Any:
@@ -33,7 +33,7 @@ def attempt(name: str, doing: str, call: Callable[[], Any]) -> Any:
         return call()
     except WeftError:
         raise
-    except Exception as error:
+    except THEIRS as error:
         raise EnvironmentRaised(name, 0, 0, doing, error) from error
 
 
@@ -116,7 +116,7 @@ def _mask(name: str, info: Mapping[str, Any], spec: EnvSpec) -> NDArray:
     if spec.mask_size == 0:
         raise EnvironmentFault(f"environment {name!r}: info has {KEY!r}, but a Box of actions has no choices to mask")
     try:
-        return mask_row(info, spec.mask_size)
+        return mask_row(info, spec.mask_size, dimension_starts(spec.native_action))
     except Misfit as misfit:
         raise EnvironmentFault(f"environment {name!r}: {misfit}. Give it in the infos of reset and step.") from None
 

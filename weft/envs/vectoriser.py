@@ -14,13 +14,13 @@ from typing import Any, TypeAlias
 import gymnasium as gym
 import numpy as np
 
-from weft.core.errors import ConfigError, EnvironmentFault, EnvironmentRaised, MissingExtra, WeftError
+from weft.core.errors import THEIRS, ConfigError, EnvironmentFault, EnvironmentRaised, MissingExtra, WeftError
 from weft.core.keys import host_seed
 from weft.core.specs import EnvSpec, allocate, describe
 from weft.core.trees import tree_leaves
 from weft.core.types import Timestep
 from weft.envs.episodes import EpisodeLog, generator_digest, generator_state, replay
-from weft.envs.masks import mask_row
+from weft.envs.masks import dimension_starts, mask_row
 from weft.envs.observations import FiniteScan, Misfit, ObservationWriter, leaves_of
 from weft.envs.protocol import HostEnv, Snapshot
 from weft.envs.spaces import action_shape, action_spec, batch_converter, observation_spec, scalar_converter
@@ -73,6 +73,7 @@ class Vectoriser:
         self._convert = batch_converter(action_space, spec)
         self._to_scalars = scalar_converter(action_space) if isinstance(action_space, gym.spaces.Discrete) else None
         self._action_shape = (num_envs, *action_shape(action_space))
+        self._mask_starts = dimension_starts(spec.native_action)
         self._native_action = (tuple(action_space.shape or ()), action_space.dtype)
         self._log = EpisodeLog(num_envs)
         self._latest: list[Any] = [None] * num_envs  # the observations as the environments gave them
@@ -118,7 +119,7 @@ class Vectoriser:
             self._ended = {}
 
         # Local names, and a dtype of None where no array can be assigned as it comes: each check costs nanoseconds.
-        targets, mask = leaves_of(out.observation), out.action_mask
+        targets, mask, starts = leaves_of(out.observation), out.action_mask, self._mask_starts
         (dtype, shape), target = self._plain, targets[0]
         latest, rewards, write_row, ndarray = self._latest, self._rewards, self._writer.write_row, np.ndarray
         self._clear_flags(out)
@@ -134,12 +135,12 @@ class Vectoriser:
                 else:
                     write_row(targets, row, observation)
                 if mask is not None:
-                    mask[row] = mask_row(info, mask.shape[-1])
+                    mask[row] = mask_row(info, mask.shape[-1], starts)
         except WeftError:
             raise
         except Misfit as misfit:
             raise self._fault(row, str(misfit)) from None
-        except Exception as error:
+        except THEIRS as error:
             raise EnvironmentRaised(self._spec.name, self._first_index + row, self._steps, "step", error) from error
         reward = out.reward
         try:
@@ -159,7 +160,7 @@ class Vectoriser:
             frame = self._envs[0].render()
         except gym.error.DependencyNotInstalled as error:
             raise MissingExtra(f"rendering {self._spec.name!r} ({error})", "pygame", "video") from error
-        except Exception as error:
+        except THEIRS as error:
             raise EnvironmentRaised(self._spec.name, self._first_index, self._steps, "render", error) from error
         return np.asarray(frame, np.uint8)
 
@@ -219,7 +220,7 @@ class Vectoriser:
         for row, env in enumerate(envs):
             try:
                 env.close()
-            except Exception as error:  # the others must be closed too
+            except THEIRS as error:  # the others must be closed too
                 failure = EnvironmentRaised(self._spec.name, self._first_index + row, self._steps, "close", error)
                 failure.__cause__ = error
         if failure is not None:
@@ -231,7 +232,7 @@ class Vectoriser:
             env = make(render)
         except WeftError:
             raise
-        except Exception as error:
+        except THEIRS as error:
             raise EnvironmentRaised(self._spec.name, index, 0, "making it", error) from error
         came = observation_spec(env.observation_space, self._spec.name), action_spec(env.action_space, self._spec.name)
         for what, space, expected in zip(
@@ -260,7 +261,7 @@ class Vectoriser:
     def _reset_row(self, row: int, seed: int | None) -> tuple[Any, dict[str, Any]]:
         try:
             observation, info = self._envs[row].reset(seed=seed)
-        except Exception as error:
+        except THEIRS as error:
             raise EnvironmentRaised(self._spec.name, self._first_index + row, self._steps, "reset", error) from error
         return observation, info
 
@@ -270,7 +271,7 @@ class Vectoriser:
         try:
             self._writer.write_row(leaves_of(out.observation), row, observation)
             if out.action_mask is not None:
-                out.action_mask[row] = mask_row(info, self._spec.mask_size)
+                out.action_mask[row] = mask_row(info, self._spec.mask_size, self._mask_starts)
         except Misfit as misfit:
             raise self._fault(row, str(misfit)) from None
 

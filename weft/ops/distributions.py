@@ -76,10 +76,10 @@ def distribution_for(space: Space, *, kind: str = "auto") -> Distribution:
         raise UnknownName("distribution", kind, ["auto", *KINDS])
     space_type, make, _ = KINDS[kind]
     if not isinstance(space, space_type):
-        fitting = [name for name, (of, _, _) in KINDS.items() if isinstance(space, of)]
+        fitting = next((f", which is {name} there" for name, (of, _, _) in KINDS.items() if isinstance(space, of)), "")
         raise ConfigError(
             f"distribution {kind!r} is for {space_type.__name__} actions, but these are {describe(space)}: "
-            f"use {' or '.join(['auto', *fitting])}"
+            f"use auto{fitting}"
         )
     return make(space)
 
@@ -88,7 +88,8 @@ def _squashed(space: Box) -> SquashedGaussian:
     if not (space.bounded.all() and np.all(np.equal(space.low, -1.0)) and np.all(np.equal(space.high, 1.0))):
         raise ConfigError(
             f"distribution 'squashed' puts every action within [-1, 1], but {describe(space)} has low {space.low} and "
-            f"high {space.high}: give the spec's 'action' (bounded there), or use 'gaussian' where there are no bounds"
+            f"high {space.high}: give the spec's 'action' (bounded there), or use 'auto', a gaussian, where there "
+            "are no bounds"
         )
     return SquashedGaussian(space.shape)
 

@@ -63,6 +63,8 @@ class Settings:
     hang_seconds: float = 60.0  # how long a worker may be stuck before it is killed and replaced
 
     def __post_init__(self) -> None:
+        if not self.checkpoint_seconds >= 0:  # nor NaN; with 0, whenever there is something to save
+            raise ConfigError(f"checkpoint_seconds must be at least 0, got {self.checkpoint_seconds:g}")
         if self.ring < 1:
             raise ConfigError(f"ring must be at least 1 slice, got {self.ring}")
         if self.channel not in CHANNELS:

@@ -1,0 +1,84 @@
+"""The ranges of hyper-parameters, of every algorithm that has a field of that name."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from batches import bind
+
+import weft
+from weft.algorithms.ranges import RANGES
+from weft.core.errors import ConfigError
+
+ALL = [weft.PPO, weft.IMPALA, weft.A2C]
+
+# Just outside, and on the edge inside or as near as makes no difference.
+EDGES = {
+    "epochs": (0, 1),
+    "minibatches": (0, 1),
+    "recurrent_size": (0, 1),
+    "hidden": ((8, 0), (1,)),
+    "discount": (1.001, 1.0),
+    "trace_decay": (-0.001, 0.0),
+    "learning_rate": (0.0, 1e-9),
+    "learning_rate_end": (-1e-9, 0.0),
+    "clip": (0.0, 1e-9),
+    "dual_clip": (1.0, 1.001),
+    "value_clip": (0.0, 1e-9),
+    "clip_rho": (0.0, 1.0),
+    "clip_c": (0.0, 1e-9),
+    "reward_scale": (math.nan, -1.0),
+    "reward_clip": (0.0, 1e-9),
+    "value_cost": (-1e-9, 0.0),
+    "entropy_cost": (-1e-9, 0.0),
+    "entropy_cost_end": (-1e-9, 0.0),
+    "max_gradient_norm": (0.0, 1e-9),
+    "target_kl": (0.0, 1e-9),
+}
+
+
+def named(cls, kind):
+    return [field.name for field in dataclasses.fields(cls) if kind in str(field.type)]
+
+
+HAVE = [(cls, name) for cls in ALL for name in EDGES if name in {f.name for f in dataclasses.fields(cls)}]
+
+
+def test_every_number_has_a_range():
+    assert set(EDGES) == set(RANGES)
+    for cls in ALL:
+        assert {*named(cls, "float"), *named(cls, "int")} - {"unroll"} <= set(RANGES), "unroll is Algorithm's own"
+
+
+@pytest.mark.parametrize(("cls", "name"), HAVE)
+def test_what_is_out_of_range_is_refused_and_its_edge_is_not(cls, name):
+    outside, inside = EDGES[name]
+    with pytest.raises(ConfigError, match=rf"^{cls.__name__}\.{name} must be .*, got "):
+        bind(cls, **{name: outside})
+    bind(cls, **{name: inside})
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, np.float32("nan")])
+@pytest.mark.parametrize("cls", ALL)
+def test_what_is_not_finite_is_refused(cls, value):
+    for name in named(cls, "float"):
+        with pytest.raises(ConfigError, match=rf"^{cls.__name__}\.{name} must be a finite number( or None)?, got "):
+            bind(cls, **{name: value})
+
+
+def test_the_message_says_where_none_would_do():
+    with pytest.raises(ConfigError, match=r"^PPO.dual_clip must be above 1 or None, got 0.5$"):
+        bind(weft.PPO, dual_clip=0.5)
+    with pytest.raises(ConfigError, match=r"^PPO.clip must be above 0, got -1$"):
+        bind(weft.PPO, clip=-1)
+
+
+def test_a_field_that_a_subclass_adds_is_its_own_affair():
+    @dataclasses.dataclass(frozen=True)
+    class Bounded(weft.PPO):
+        bonus_limit: float = math.inf
+
+    assert bind(Bounded).bonus_limit == math.inf
+    with pytest.raises(ConfigError, match=r"^Bounded.clip must be above 0"):
+        bind(Bounded, clip=0.0)

@@ -1,0 +1,64 @@
+"""What values the algorithms' hyper-parameters may have, by the names of their fields.
+
+A name means the same in every algorithm here, so that its range is said once. What depends on several fields, or on
+the run, each algorithm checks for itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from weft.core.errors import ConfigError
+from weft.graph.algorithm import Algorithm
+
+_Range = tuple[str, Callable[[Any], bool]]
+
+_COUNT: _Range = ("at least 1", lambda value: value >= 1)
+_FRACTION: _Range = ("between 0 and 1", lambda value: 0 <= value <= 1)
+_POSITIVE: _Range = ("above 0", lambda value: value > 0)
+_COST: _Range = ("at least 0", lambda value: value >= 0)
+
+RANGES: dict[str, _Range] = {
+    "epochs": _COUNT,
+    "minibatches": _COUNT,
+    "recurrent_size": _COUNT,
+    "hidden": ("at least 1 in every layer", lambda value: value >= 1),
+    "discount": _FRACTION,
+    "trace_decay": _FRACTION,
+    "learning_rate": _POSITIVE,
+    "learning_rate_end": _COST,
+    "clip": _POSITIVE,
+    "dual_clip": ("above 1", lambda value: value > 1),
+    "value_clip": _POSITIVE,
+    "clip_rho": _POSITIVE,
+    "clip_c": _POSITIVE,
+    "reward_scale": ("a finite number", lambda value: True),
+    "reward_clip": _POSITIVE,
+    "value_cost": _COST,
+    "entropy_cost": _COST,
+    "entropy_cost_end": _COST,
+    "max_gradient_norm": _POSITIVE,
+    "target_kl": _POSITIVE,
+}
+"""Each field's range in words, and whether a finite number is in it; of a tuple, each of its numbers must be."""
+
+
+def check_ranges(algorithm: Algorithm) -> None:
+    """Raise ConfigError for the first field, of those in ``RANGES``, whose value is out of range or not finite.
+
+    A field whose default is None may be None. Fields that a subclass adds under other names are its own affair.
+    """
+    for field in fields(algorithm):
+        value = getattr(algorithm, field.name)
+        if field.name not in RANGES or value is None:
+            continue
+        words, within = RANGES[field.name]
+        name, or_none = f"{type(algorithm).__name__}.{field.name}", " or None" if field.default is None else ""
+        for number in value if isinstance(value, tuple | list) else (value,):
+            if not math.isfinite(number):
+                raise ConfigError(f"{name} must be a finite number{or_none}, got {value}")
+            if not within(number):
+                raise ConfigError(f"{name} must be {words}{or_none}, got {value}")
