@@ -109,6 +109,7 @@ class _Execution:
                     with suppress(RunError):
                         self._sum_up({}, "failed", error)
                 raise
+            self.folder.begin()
             with self._telemetry(resumed_at) as telemetry:
                 for warning in self.warnings:
                     telemetry.warn(warning)
