@@ -39,6 +39,7 @@ from weft.services.run_folder import RunFolder, default_name, open_run
 from weft.telemetry.ledger import Ledger
 from weft.telemetry.plain import Plain, Quiet
 from weft.telemetry.telemetry import Telemetry, open_telemetry
+from weft.telemetry.wandb import require_wandb
 
 DISPATCH_SECONDS = 0.25
 """How much work is dispatched at a time: what an interrupt or a log line may have to wait for."""
@@ -57,6 +58,8 @@ def train(config: RunConfig, settings: Settings) -> Run:
     name = settings.run or default_name(prepared.name, prepared.source.name, prepared.seed)
     may_differ = frozenset({"steps"})
     # Before there is a folder, which a command that is put right would find to be of another config.
+    if settings.wandb is not None:
+        require_wandb()
     engine = make_engine(prepared, settings, settings.root / name / "logs")
     with (
         open_run(settings.root, name, prepared.config(), prepared.plan.to_dict(), may_differ=may_differ) as folder,
