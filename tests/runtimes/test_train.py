@@ -263,6 +263,37 @@ def test_a_learning_rate_without_measure_is_called_that(tmp_path):
     assert summary_of(tmp_path, "far")["exit"] == "failed"
 
 
+@dataclass(frozen=True)
+class Unseeing(Counter):
+    """Its observations become NaN at ``blind_at``; its rewards stay finite."""
+
+    blind_at: int = 0
+
+    def step(self, state, action, key):
+        state, transition = super().step(state, action, key)
+        seen = jnp.where(state[0] >= self.blind_at, jnp.nan, transition.observation)
+        return state, transition._replace(observation=seen)
+
+
+def test_observations_of_a_jax_environment_are_named_as_a_cause(tmp_path):
+    env, options = Unseeing(length=1000, blind_at=10), {"root": tmp_path, "run": "blind", "envs": 2, **QUIET}
+    algorithm = weft.PPO(**SMALL)
+    with pytest.raises(LearningDiverged, match="Nothing of it was saved. There is no checkpoint yet.") as caught:
+        weft.train(algorithm, env, steps=8 * 10, **options)
+    assert "smaller learning_rate" in str(caught.value)
+    assert "check the observations of environment 'toys:Counter'" in str(caught.value)
+    options["run"] = "later"
+    weft.train(algorithm, env, steps=8 * 2, **options)
+    with pytest.raises(LearningDiverged, match="Nothing of it was saved: the last checkpoint is good."):
+        weft.train(algorithm, env, steps=8 * 10, **options)
+
+
+def test_observations_of_a_host_environment_are_checked_and_not_named_as_a_cause(tmp_path):
+    with pytest.raises(LearningDiverged, match="There is no checkpoint yet") as caught:
+        weft.train(Overflowing(), make_counter, root=tmp_path, run="far", envs=2, steps=8 * 4, **QUIET)
+    assert "observations of environment" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("algorithm", "plan", "lockstep"),
     [

@@ -97,7 +97,7 @@ class _Execution:
         self.saved_at = time.monotonic()
         self.dispatch_size = 1
         self.unsaved = False  # the last attempt to save failed
-        self.saved_steps = 0  # learn steps in the newest checkpoint
+        self.saved_steps = 0  # learn steps in the newest checkpoint; 0 where there is none
         self.warnings: list[str] = []
 
     def run(self, engine: Engine) -> Run:
@@ -272,12 +272,20 @@ class _Execution:
         last = self.counters.learn_steps
         where = f"run {self.folder.name!r}, learn steps {last - report.learn_steps + 1} to {last}"
         bad = [name for name, values in report.metrics.items() if not all(map(math.isfinite, values.reshape(-1)))]
-        kept = "Nothing of it was saved: the last checkpoint is good."
+        good = ": the last checkpoint is good." if self.saved_steps else ". There is no checkpoint yet."
+        kept = f"Nothing of it was saved{good}"
         if report.rewards_finite:
             bad = bad or ["the params"]
+            cause = ""
+            if self.prepared.source.pure is not None:
+                cause = (
+                    f" If that does not help, check the observations of environment {self.prepared.source.name!r}: "
+                    "those of a JAX environment are not checked at each step, and one that is not a finite number ends "
+                    "like this too."
+                )
             return LearningDiverged(
                 f"{where}: {', '.join(bad)} stopped being finite. {kept} Try a smaller learning_rate, or "
-                "normalise_observations and normalise_rewards."
+                f"normalise_observations and normalise_rewards.{cause}"
             )
         return EnvironmentFault(
             f"{where}: environment {self.prepared.source.name!r} gave a reward that is not a finite number. {kept} "
