@@ -14,6 +14,7 @@ import weft
 from weft.core.errors import ConfigError, EnvironmentFault, EnvironmentRaised, LearningDiverged, RunError
 from weft.core.types import Acted, TrainState
 from weft.envs.fake import ScriptedEnv
+from weft.runtimes.evaluate import evaluate_policy
 from weft.services.checkpoints import params_sha256
 
 QUIET = {"quiet": True, "tensorboard": False}
@@ -141,6 +142,21 @@ def test_several_seeds_have_their_own_results(root):
     assert sum(row["episodes"] for row in rows) == run.summary["episodes"]
     assert run.summary["env_steps"] == 2 * 32 * 5
     assert run.policy(np.zeros((2, 4)), seed=1).shape == (2,)
+
+
+def test_every_seed_can_be_evaluated_and_one_that_is_not_there_is_refused(cartpole, root):
+    run = train_cartpole(root, run="both", seed=7, seeds=2, steps=32 * 5)
+    played = [weft.evaluate(run, episodes=3, seed=k, greedy=False) for k in range(2)]
+    assert played[0] == weft.evaluate("both", root=root, episodes=3, greedy=False)
+    assert played[1] == evaluate_policy(run.policy_for(1, greedy=False), run.source, episodes=3, seed=7)
+    assert played[0] != played[1]
+    for wrong in (2, 7, -1):
+        for ask in (lambda k: weft.evaluate(run, seed=k), lambda k: run.policy(np.zeros(4), seed=k), run.policy_for):
+            with pytest.raises(ConfigError, match=rf"seed={wrong}: run 'both' was trained with 2 seeds: seed=0 to 1"):
+                ask(wrong)
+    for ask in (lambda k: weft.evaluate(cartpole, seed=k), lambda k: cartpole.policy(np.zeros(4), seed=k)):
+        with pytest.raises(ConfigError, match=r"seed=5: run 'cartpole' was trained with one seed"):
+            ask(5)
 
 
 @dataclass(frozen=True)
