@@ -92,6 +92,21 @@ def test_fields_that_may_differ_take_their_new_value(tmp_path: Path) -> None:
         assert (run.config["steps"], run.config["algo"]["clip"]) == (5000, 1.0)
 
 
+def test_fields_that_may_lack_are_taken_where_there_are_none_and_compared_where_there_are(tmp_path: Path) -> None:
+    may_lack = frozenset({"code"})
+    open_run(tmp_path, "a", CONFIG, PLAN).close()
+    with pytest.raises(RunError, match=r"seed: absent → 1"):
+        open_run(tmp_path, "a", {**CONFIG, "code": {"f": 1}, "seed": 1}, PLAN, may_lack=may_lack)
+    with open_run(tmp_path, "a", {**CONFIG, "code": {"f": 1}}, PLAN, may_lack=may_lack) as run:
+        run.begin()
+    assert read_run(tmp_path, "a").config["code"] == {"f": 1}
+    for other, says in (({"f": 2}, r"code\.f: 1 → 2"), ({"f": 1, "g": 1}, r"code\.g: absent → 1")):
+        with pytest.raises(RunError, match=says):
+            open_run(tmp_path, "a", {**CONFIG, "code": other}, PLAN, may_lack=may_lack)
+    with pytest.raises(RunError, match=r'code: {"f":1} → absent'):
+        open_run(tmp_path, "a", CONFIG, PLAN, may_lack=may_lack)
+
+
 def test_true_is_not_one(tmp_path: Path) -> None:
     open_run(tmp_path, "a", {"x": 1}, PLAN).close()
     with pytest.raises(RunError, match="x: 1 → true"):

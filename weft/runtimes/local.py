@@ -56,13 +56,13 @@ def train(config: RunConfig, settings: Settings) -> Run:
     """
     prepared = prepare(config)
     name = settings.run or default_name(prepared.name, prepared.source.name, prepared.seed)
-    may_differ = frozenset({"steps"})
+    rules = {"may_differ": frozenset({"steps"}), "may_lack": frozenset({"code"})}  # there was none in older runs
     # Before there is a folder, which a command that is put right would find to be of another config.
     if settings.wandb is not None:
         require_wandb()
     engine = make_engine(prepared, settings, settings.root / name / "logs")
     with (
-        open_run(settings.root, name, prepared.config(), prepared.plan.to_dict(), may_differ=may_differ) as folder,
+        open_run(settings.root, name, prepared.config(), prepared.plan.to_dict(), **rules) as folder,
         interruptible() as interrupt,
     ):
         return _Execution(prepared, settings, folder, interrupt).run(engine)

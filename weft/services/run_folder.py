@@ -148,11 +148,13 @@ def open_run(
     plan: Mapping[str, Any],
     *,
     may_differ: frozenset[str] = frozenset(),
+    may_lack: frozenset[str] = frozenset(),
 ) -> RunFolder:
     """Make the folder of a new run, or open that of one to resume; holds its lock until closed.
 
     ``config`` is compared field by field with that of the folder; ``may_differ`` names fields (dotted, ``algo.seed``;
-    a name covers all below it) whose new value is taken instead. The plan is not compared: the folder tells that of
+    a name covers all below it) whose new value is taken instead, ``may_lack`` fields that are taken where the folder's
+    config has nothing of that name, as one of an older version. The plan is not compared: the folder tells that of
     the last execution. Of a run to resume no file is written, but that of the lock, before its ``begin``. Raises
     RunError where the config differs, another process has the folder, or it cannot be written.
     """
@@ -163,7 +165,7 @@ def open_run(
     except OSError as error:
         raise _cannot("use", path, error) from error
     try:
-        return _open_locked(path, to_json(config), plan, may_differ, lock)
+        return _open_locked(path, to_json(config), plan, may_differ, may_lack, lock)
     except OSError as error:
         os.close(lock)
         raise _cannot("use", path, error) from error
@@ -195,14 +197,19 @@ def default_name(algorithm: str, environment: str, seed: int) -> str:
 
 
 def _open_locked(
-    path: Path, config: dict[str, Any], plan: Mapping[str, Any], may_differ: frozenset[str], lock: int
+    path: Path,
+    config: dict[str, Any],
+    plan: Mapping[str, Any],
+    may_differ: frozenset[str],
+    may_lack: frozenset[str],
+    lock: int,
 ) -> RunFolder:
     config_path = path / "config.json"
     resumed = config_path.exists()
     if resumed:
         old = _read_json(config_path)
         found = differences(old, config)
-        refused = [d for d in found if not d.is_one_of(may_differ)]
+        refused = [d for d in found if not d.is_one_of(may_differ) and not (d.added and d.field in may_lack)]
         if refused:
             raise RunError(
                 f"run {path} exists, with another config:\n  "
