@@ -83,14 +83,18 @@ def load(run: str | Path, *, root: str | Path = "runs") -> Run:
 
 
 def evaluate(
-    run: Run | str | Path, *, episodes: int = 20, root: str | Path = "runs", greedy: bool = True
+    run: Run | str | Path, *, episodes: int = 20, root: str | Path = "runs", greedy: bool = True, seed: int = 0
 ) -> Evaluation:
-    """Play whole episodes with a run's policy: mean, deviation, and each return."""
+    """Play whole episodes with a run's policy: mean, deviation, and each return.
+
+    Of a run with several seeds one plays, ``seed``, counted from 0 as in ``run.policy``; the others are played by
+    giving theirs. All meet the same episodes, those of ``weft eval``. Raises ConfigError where the run has not so many.
+    """
     from weft.runtimes.evaluate import evaluate_policy
 
     opened = run if isinstance(run, Run) else load(run, root=root)
     assert opened.source is not None
-    policy = opened.policy_for(greedy=greedy)
+    policy = opened.policy_for(seed, greedy=greedy)
     return evaluate_policy(policy, opened.source, episodes=episodes, seed=opened.summary["seed"])
 
 

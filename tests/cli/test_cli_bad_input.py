@@ -115,7 +115,7 @@ def test_streams_larger_than_the_memory(weft: Weft, here: Path, monkeypatch: pyt
     [(("ALE/Pong-v5",), "ale_py", "atari"), (("mine:Walk", "--wandb", "project"), "wandb", "wandb")],
 )
 def test_what_is_not_installed_says_what_to_install(
-    train: Weft, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], package: str, extra: str
+    train: Weft, here: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], package: str, extra: str
 ) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == package else find(name, *a))
@@ -123,6 +123,7 @@ def test_what_is_not_installed_says_what_to_install(
     code, out, err = train(*arguments)
     assert (code, out) == (1, "")
     assert err.endswith(f"which is not installed. Run: pip install 'weft[{extra}]'\n")
+    assert not (here / "runs").exists()
 
 
 @pytest.mark.parametrize(

@@ -41,15 +41,16 @@ def test_json_is_one_line_and_null_where_no_episode_has_ended(train: Weft, here:
 
 def test_a_finished_run_is_left_as_it_is(train: Weft, here: Path) -> None:
     first = train("mine:Walk", "--json").json
-    kept = [p for p in here.glob("runs/*/**/*.*") if p.name not in (".lock", "plan.json")]  # how it was last opened
+    kept = [p for p in here.glob("runs/*/**/*.*") if p.name != ".lock"]
     files = {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in kept}
     assert len(files) >= 4
     again = train("mine:Walk")
     assert again.code == 0
     assert "was finished before. To go on, ask for more --steps" in again.err
     assert train("mine:Walk", "--json").json == first
-    assert files == {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in files}
     assert train("mine:Walk", "--json", "--steps", "32").json == first  # it has made them all, and more
+    assert files == {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in files}
+    assert json.loads((here / first["run"] / "config.json").read_text())["steps"] == 64
 
 
 def test_more_steps_go_on_with_a_finished_run(train: Weft) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from weft.core.errors import ConfigError, EnvironmentFault, EnvironmentRaised, L
 from weft.core.types import Acted, TrainState
 from weft.envs.fake import ScriptedEnv
 from weft.runtimes.config import Settings
+from weft.runtimes.evaluate import evaluate_policy
 from weft.services.checkpoints import params_sha256
 
 QUIET = {"quiet": True, "tensorboard": False}
@@ -144,6 +146,21 @@ def test_several_seeds_have_their_own_results(root):
     assert run.policy(np.zeros((2, 4)), seed=1).shape == (2,)
 
 
+def test_every_seed_can_be_evaluated_and_one_that_is_not_there_is_refused(cartpole, root):
+    run = train_cartpole(root, run="both", seed=7, seeds=2, steps=32 * 5)
+    played = [weft.evaluate(run, episodes=3, seed=k, greedy=False) for k in range(2)]
+    assert played[0] == weft.evaluate("both", root=root, episodes=3, greedy=False)
+    assert played[1] == evaluate_policy(run.policy_for(1, greedy=False), run.source, episodes=3, seed=7)
+    assert played[0] != played[1]
+    for wrong in (2, 7, -1):
+        for ask in (lambda k: weft.evaluate(run, seed=k), lambda k: run.policy(np.zeros(4), seed=k), run.policy_for):
+            with pytest.raises(ConfigError, match=rf"seed={wrong}: run 'both' was trained with 2 seeds: seed=0 to 1"):
+                ask(wrong)
+    for ask in (lambda k: weft.evaluate(cartpole, seed=k), lambda k: cartpole.policy(np.zeros(4), seed=k)):
+        with pytest.raises(ConfigError, match=r"seed=5: run 'cartpole' was trained with one seed"):
+            ask(5)
+
+
 @dataclass(frozen=True)
 class Scaled(Probe):
     """A fragment of its own halves the rewards, and counts the unrolls that it saw."""
@@ -262,6 +279,92 @@ def test_a_learning_rate_without_measure_is_called_that(tmp_path):
     with pytest.raises(LearningDiverged, match="stopped being finite"):
         weft.train(algorithm, Counter(), root=tmp_path, run="far", envs=2, steps=8 * 10, **QUIET)
     assert summary_of(tmp_path, "far")["exit"] == "failed"
+
+
+def negated_apply(params, observation):
+    return -(observation @ params["policy"]), observation @ params["value"]
+
+
+def train_counter(root, *, apply=linear_apply, env=make_counter, steps=8 * 2):
+    algorithm = weft.PPO(**SMALL, network=(linear_init, apply))
+    return weft.train(algorithm, env, root=root, run="mine", envs=2, steps=steps, **QUIET)
+
+
+def test_another_network_of_the_same_shapes_is_refused_and_the_same_one_resumes(tmp_path):
+    train_counter(tmp_path)
+    with pytest.raises(RunError, match=r"code\.algo\.network\.1\.function: .*linear_apply.* → .*negated_apply"):
+        train_counter(tmp_path, apply=negated_apply, steps=8 * 3)
+    assert train_counter(tmp_path, steps=8 * 3).summary["env_steps"] == 8 * 3
+    written = json.loads((tmp_path / "mine" / "config.json").read_text())
+    assert "network" not in written["algo"]
+    assert written["code"]["algo"]["network"]["0"]["function"] == "test_train:linear_init"
+
+
+def test_another_lambda_or_object_as_the_environment_is_refused(tmp_path):
+    train_counter(tmp_path / "host", env=lambda: CounterGym(length=3))
+    with pytest.raises(RunError, match=r"code\.environment\.source: \"sha256:\w+\" → \"sha256:\w+\""):
+        train_counter(tmp_path / "host", env=lambda: CounterGym(length=4), steps=8 * 3)
+    train_counter(tmp_path / "pure", env=Counter(length=3))
+    with pytest.raises(RunError, match=r"code\.environment\.length: 3 → 4"):
+        train_counter(tmp_path / "pure", env=Counter(length=4), steps=8 * 3)
+    assert train_counter(tmp_path / "pure", env=Counter(length=3), steps=8 * 3).summary["env_steps"] == 8 * 3
+
+
+def test_a_run_of_before_there_was_code_in_the_config_goes_on(tmp_path):
+    train_counter(tmp_path)
+    path = tmp_path / "mine" / "config.json"
+    config = json.loads(path.read_text())
+    assert config.pop("code")
+    path.write_text(json.dumps(config))
+    assert train_counter(tmp_path, steps=8 * 3).summary["env_steps"] == 8 * 3
+    assert json.loads(path.read_text())["code"]["algo"]["network"]
+
+
+@dataclass(frozen=True)
+class Linear(weft.PPO):
+    """A network of its own as the default of a field: a run of it can be loaded by name."""
+
+    network: Any = (linear_init, linear_apply)
+
+
+def test_code_in_the_config_is_not_taken_for_the_object(tmp_path):
+    options = {"root": tmp_path, "run": "mine", "envs": 2, "steps": 8 * 2, **QUIET}
+    run = weft.train(Linear(**SMALL), f"{__name__}:make_counter", **options)
+    loaded = weft.load("mine", root=tmp_path)
+    assert loaded.algorithm.network == (linear_init, linear_apply)
+    assert params_sha256(loaded.params) == run.summary["params_sha256"]
+    assert weft.evaluate(loaded, episodes=2) == weft.evaluate(run, episodes=2)
+
+
+@dataclass(frozen=True)
+class Unseeing(Counter):
+    """Its observations become NaN at ``blind_at``; its rewards stay finite."""
+
+    blind_at: int = 0
+
+    def step(self, state, action, key):
+        state, transition = super().step(state, action, key)
+        seen = jnp.where(state[0] >= self.blind_at, jnp.nan, transition.observation)
+        return state, transition._replace(observation=seen)
+
+
+def test_observations_of_a_jax_environment_are_named_as_a_cause(tmp_path):
+    env, options = Unseeing(length=1000, blind_at=10), {"root": tmp_path, "run": "blind", "envs": 2, **QUIET}
+    algorithm = weft.PPO(**SMALL)
+    with pytest.raises(LearningDiverged, match=r"Nothing of it was saved\. There is no checkpoint yet") as caught:
+        weft.train(algorithm, env, steps=8 * 10, **options)
+    assert "smaller learning_rate" in str(caught.value)
+    assert "check the observations of environment 'toys:Counter'" in str(caught.value)
+    options["run"] = "later"
+    weft.train(algorithm, env, steps=8 * 2, **options)
+    with pytest.raises(LearningDiverged, match=r"Nothing of it was saved: the last checkpoint is good"):
+        weft.train(algorithm, env, steps=8 * 10, **options)
+
+
+def test_observations_of_a_host_environment_are_checked_and_not_named_as_a_cause(tmp_path):
+    with pytest.raises(LearningDiverged, match="There is no checkpoint yet") as caught:
+        weft.train(Overflowing(), make_counter, root=tmp_path, run="far", envs=2, steps=8 * 4, **QUIET)
+    assert "observations of environment" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,25 @@ def test_the_same_config_resumes(tmp_path: Path) -> None:
     open_run(tmp_path, "a", CONFIG, PLAN).close()
     with open_run(tmp_path, "a", dict(reversed(CONFIG.items())), {"expression": "other"}) as run:
         assert run.resumed
+        run.begin()
         assert json.loads((run.path / "plan.json").read_text()) == {"expression": "other"}
+
+
+def test_a_resumed_run_that_does_not_begin_keeps_its_files(tmp_path: Path) -> None:
+    open_run(tmp_path, "a", CONFIG, PLAN).close()
+    folder = tmp_path / "a"
+    (folder / "videos").rmdir()
+    before = {p: (p.read_bytes(), p.stat().st_mtime_ns, p.stat().st_ino) for p in folder.glob("*.json")}
+    with open_run(tmp_path, "a", {**CONFIG, "steps": 5}, {"expression": "x"}, may_differ=frozenset({"steps"})) as run:
+        assert run.config["steps"] == 5
+        assert {p: (p.read_bytes(), p.stat().st_mtime_ns, p.stat().st_ino) for p in folder.glob("*.json")} == before
+        assert not run.videos.exists()
+        for _ in range(2):
+            run.begin()
+            assert run.plan() == {"expression": "x"}
+            assert read_run(tmp_path, "a").config["steps"] == 5
+        assert run.videos.is_dir()
+    assert len(before) == 2
 
 
 def test_another_config_is_refused_field_by_field_and_nothing_changes(tmp_path: Path) -> None:
@@ -69,8 +87,24 @@ def test_fields_that_may_differ_take_their_new_value(tmp_path: Path) -> None:
     assert "steps" not in str(caught.value).splitlines()[1]
     with open_run(tmp_path, "a", more, PLAN, may_differ=frozenset({"steps", "algo"})) as run:
         assert run.resumed
+        run.begin()
     with read_run(tmp_path, "a") as run:
         assert (run.config["steps"], run.config["algo"]["clip"]) == (5000, 1.0)
+
+
+def test_fields_that_may_lack_are_taken_where_there_are_none_and_compared_where_there_are(tmp_path: Path) -> None:
+    may_lack = frozenset({"code"})
+    open_run(tmp_path, "a", CONFIG, PLAN).close()
+    with pytest.raises(RunError, match=r"seed: absent → 1"):
+        open_run(tmp_path, "a", {**CONFIG, "code": {"f": 1}, "seed": 1}, PLAN, may_lack=may_lack)
+    with open_run(tmp_path, "a", {**CONFIG, "code": {"f": 1}}, PLAN, may_lack=may_lack) as run:
+        run.begin()
+    assert read_run(tmp_path, "a").config["code"] == {"f": 1}
+    for other, says in (({"f": 2}, r"code\.f: 1 → 2"), ({"f": 1, "g": 1}, r"code\.g: absent → 1")):
+        with pytest.raises(RunError, match=says):
+            open_run(tmp_path, "a", {**CONFIG, "code": other}, PLAN, may_lack=may_lack)
+    with pytest.raises(RunError, match=r'code: {"f":1} → absent'):
+        open_run(tmp_path, "a", CONFIG, PLAN, may_lack=may_lack)
 
 
 def test_true_is_not_one(tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import gymnasium as gym
 
 from weft.core.errors import ConfigError, UnknownName
+from weft.core.identity import identity
 from weft.core.specs import EnvSpec
 from weft.envs.importing import import_for
 from weft.envs.native import NativeFactory, probe_native
@@ -66,6 +67,7 @@ def open_factory(name: str, factory: Factory, options: Mapping[str, Any], vector
     """The source for whatever ``factory(**options)`` makes."""
     _check_options(name, factory, options)
     maker = FactoryMaker(name, factory, dict(options))
+    code = identity(factory)  # before it is called, which may change what it remembers
     if _takes(factory, "num_envs", named=True) and "num_envs" not in options:
         if vector == "each":
             raise ConfigError(
@@ -73,12 +75,12 @@ def open_factory(name: str, factory: Factory, options: Mapping[str, Any], vector
             )
         vectors = VectorFactoryMaker(maker)
         spec = probe_native(name, lambda: vectors(2))
-        return EnvSource(name, spec, host=NativeFactory(name, spec, vectors))
+        return EnvSource(name, spec, host=NativeFactory(name, spec, vectors), code=code)
     made = attempt(name, "making it", maker)
     if isinstance(made, EnvSource):
-        return made
+        return replace(made, code=code)
     if is_jax_env(made):
-        return EnvSource(name, made.spec, pure=made)
+        return EnvSource(name, made.spec, pure=made, code=code)
     if isinstance(made, gym.vector.VectorEnv):
         attempt(name, "close", made.close)
         raise ConfigError(f"environment {name!r}: a factory of vector environments needs a parameter 'num_envs'")
@@ -91,7 +93,7 @@ def open_factory(name: str, factory: Factory, options: Mapping[str, Any], vector
         attempt(name, "close", made.close)
         raise ConfigError(f"environment {name!r}: its factory makes single environments: use vector='each'")
     spec = probe(name, lambda: made)
-    return EnvSource(name, spec, host=VectoriserFactory(name, spec, maker))
+    return EnvSource(name, spec, host=VectoriserFactory(name, spec, maker), code=code)
 
 
 def is_jax_env(thing: object) -> bool:

@@ -6,8 +6,8 @@ already: NumPy actions in, NumPy arrays written into buffers that the caller own
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -113,12 +113,17 @@ class HostFactory(Protocol):
 
 @dataclass(frozen=True)
 class EnvSource:
-    """An environment by name, ready to be made: exactly one of ``pure`` and ``host`` is set."""
+    """An environment by name, ready to be made: exactly one of ``pure`` and ``host`` is set.
+
+    ``code`` is the identity (``core.identity``) of the object or the factory that it comes from, where its name does
+    not say enough.
+    """
 
     name: str
     spec: EnvSpec
     pure: JaxEnv | None = None
     host: HostFactory | None = None
+    code: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
 
 EnvLike: TypeAlias = "str | JaxEnv | EnvSource | Callable[[], Any]"

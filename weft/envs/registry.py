@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft.core.errors import ConfigError, UnknownName
+from weft.core.identity import identity
 from weft.envs.builtin import BUILTIN
 from weft.envs.factory import is_jax_env, load_factory, open_factory
 from weft.envs.gymnasium import VECTOR_MODES, open_gymnasium
@@ -40,7 +41,7 @@ def open_environment(env: EnvLike, *, vector: str = "auto", **options: Any) -> E
     if is_jax_env(env) and not isinstance(env, type):
         pure: JaxEnv = env  # type: ignore[assignment]
         _no_options(pure.spec.name, options)
-        return EnvSource(pure.spec.name, pure.spec, pure=pure)
+        return EnvSource(pure.spec.name, pure.spec, pure=pure, code=identity(pure))
     if callable(env):
         return open_factory(_name_of(env), env, options, vector)
     raise ConfigError(

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from weft.core.errors import ConfigError, UnknownName
+from weft.core.identity import is_plain
 from weft.core.replicas import mean_over_replicas
 from weft.core.specs import Spec
 from weft.core.types import Acted, Array, Metrics, Timestep, TrainState, Tree, Unroll
@@ -138,7 +139,7 @@ class Algorithm:
     def config(self) -> dict[str, Any]:
         """The hyper-parameters that are plain values, by name: what ``config.json`` records."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if _plain(v)}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if is_plain(v)}
 
     def with_fields(self, **changes: Any) -> Self:
         """A copy with other hyper-parameters; an unknown name is refused with the nearest known one."""
@@ -147,9 +148,3 @@ class Algorithm:
             if name not in known:
                 raise UnknownName(f"field of {type(self).__name__}", name, known)
         return dataclasses.replace(self, **changes)
-
-
-def _plain(value: object) -> bool:
-    if isinstance(value, tuple):
-        return all(_plain(v) for v in value)
-    return value is None or isinstance(value, bool | int | float | str)

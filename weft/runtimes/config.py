@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.core.errors import ConfigError, UnknownName
+from weft.core.identity import identity
 from weft.core.specs import Spec
 from weft.envs.protocol import EnvLike, EnvSource
 from weft.graph.algorithm import Algorithm
@@ -121,10 +123,17 @@ class Prepared:
         return _updates_per_batch(self.plan, self.lockstep)
 
     def config(self) -> dict[str, Any]:
-        """What ``config.json`` records, and what a resumed run is compared with."""
+        """What ``config.json`` records, and what a resumed run is compared with.
+
+        ``code`` tells which functions and objects were given, for that comparison alone: nothing is made from it.
+        """
+        plain = self.algorithm.config()
+        objects = [f.name for f in dataclasses.fields(self.algorithm) if f.name not in plain]
+        code: dict[str, Any] = {name: identity(getattr(self.algorithm, name)) for name in objects}
         return {
             "algorithm": self.name,
-            "algo": self.algorithm.config(),
+            "algo": plain,
+            "code": {"algo": code, "environment": self.source.code},
             "environment": self.source.name,
             "env_options": dict(self.env_options),
             "vector": self.vector,

@@ -39,6 +39,7 @@ from weft.services.run_folder import RunFolder, default_name, open_run
 from weft.telemetry.ledger import Ledger
 from weft.telemetry.plain import Plain, Quiet
 from weft.telemetry.telemetry import Telemetry, open_telemetry
+from weft.telemetry.wandb import require_wandb
 
 DISPATCH_SECONDS = 0.25
 """How much work is dispatched at a time: what an interrupt or a log line may have to wait for."""
@@ -55,11 +56,13 @@ def train(config: RunConfig, settings: Settings) -> Run:
     """
     prepared = prepare(config)
     name = settings.run or default_name(prepared.name, prepared.source.name, prepared.seed)
-    may_differ = frozenset({"steps"})
+    rules = {"may_differ": frozenset({"steps"}), "may_lack": frozenset({"code"})}  # there was none in older runs
     # Before there is a folder, which a command that is put right would find to be of another config.
+    if settings.wandb is not None:
+        require_wandb()
     engine = make_engine(prepared, settings, settings.root / name / "logs")
     with (
-        open_run(settings.root, name, prepared.config(), prepared.plan.to_dict(), may_differ=may_differ) as folder,
+        open_run(settings.root, name, prepared.config(), prepared.plan.to_dict(), **rules) as folder,
         interruptible() as interrupt,
     ):
         return _Execution(prepared, settings, folder, interrupt).run(engine)
@@ -94,7 +97,7 @@ class _Execution:
         self.saved_at = time.monotonic()
         self.dispatch_size = 1
         self.unsaved = False  # the last attempt to save failed
-        self.saved_steps = 0  # learn steps in the newest checkpoint
+        self.saved_steps = 0  # learn steps in the newest checkpoint; 0 where there is none
         self.warnings: list[str] = []
 
     def run(self, engine: Engine) -> Run:
@@ -109,6 +112,7 @@ class _Execution:
                     with suppress(RunError):
                         self._sum_up({}, "failed", error)
                 raise
+            self.folder.begin()
             with self._telemetry(resumed_at) as telemetry:
                 for warning in self.warnings:
                     telemetry.warn(warning)
@@ -268,12 +272,20 @@ class _Execution:
         last = self.counters.learn_steps
         where = f"run {self.folder.name!r}, learn steps {last - report.learn_steps + 1} to {last}"
         bad = [name for name, values in report.metrics.items() if not all(map(math.isfinite, values.reshape(-1)))]
-        kept = "Nothing of it was saved: the last checkpoint is good."
+        good = ": the last checkpoint is good." if self.saved_steps else ". There is no checkpoint yet."
+        kept = f"Nothing of it was saved{good}"
         if report.rewards_finite:
             bad = bad or ["the params"]
+            cause = ""
+            if self.prepared.source.pure is not None:
+                cause = (
+                    f" If that does not help, check the observations of environment {self.prepared.source.name!r}: "
+                    "those of a JAX environment are not checked at each step, and one that is not a finite number ends "
+                    "like this too."
+                )
             return LearningDiverged(
                 f"{where}: {', '.join(bad)} stopped being finite. {kept} Try a smaller learning_rate, or "
-                "normalise_observations and normalise_rewards."
+                f"normalise_observations and normalise_rewards.{cause}"
             )
         return EnvironmentFault(
             f"{where}: environment {self.prepared.source.name!r} gave a reward that is not a finite number. {kept} "

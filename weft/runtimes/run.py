@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from weft.core.errors import ConfigError
 from weft.core.types import Tree
 from weft.envs.protocol import EnvSource
 from weft.graph.algorithm import Algorithm
@@ -30,11 +31,16 @@ class Run:
         """The greedy action for an observation, or for a batch of them; ``seed`` counts from 0 where there are several.
 
         Remembers from call to call where the policy is recurrent: ``run.policy_for(seed).reset()`` begins an episode.
+        Raises ConfigError where the run has not so many seeds.
         """
         return self.policy_for(seed)(observation, action_mask)
 
     def policy_for(self, seed: int = 0, *, greedy: bool = True) -> Policy:
-        """The policy of one seed, as an object of its own."""
+        """The policy of one seed, counted from 0, as an object of its own. Raises ConfigError where it has no such."""
+        trained = max(self.seeds, 1)
+        if seed not in range(trained):
+            known = "one seed: seed=0 is its policy" if trained == 1 else f"{trained} seeds: seed=0 to {trained - 1}"
+            raise ConfigError(f"seed={seed}: run {self.folder.name!r} was trained with {known}, whatever --seed was")
         if not greedy:
             return Policy(self.algorithm, self._params_of(seed), greedy=False)
         if seed not in self._policies:

@@ -21,6 +21,7 @@ class Difference:
     field: str  # dotted: algo.learning_rate
     old: str
     new: str
+    added: bool = False  # the old side lacks it
 
     def is_one_of(self, fields: frozenset[str]) -> bool:
         """Whether it is one of ``fields``, or lies below one."""
@@ -53,9 +54,9 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
             found += differences(before, after, f"{field}.")
         elif type(before) is bool or type(after) is bool:
             if before is not after:  # True is not 1 here
-                found.append(Difference(field, _words(before), _words(after)))
+                found.append(Difference(field, _words(before), _words(after), before is _ABSENT))
         elif before != after:
-            found.append(Difference(field, _words(before), _words(after)))
+            found.append(Difference(field, _words(before), _words(after), before is _ABSENT))
     return found
 
 

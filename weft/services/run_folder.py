@@ -37,13 +37,14 @@ class RunFolder:
     """An open run folder. Close it, or use it as a context manager, to let another process have it.
 
     ``resumed`` says that it was there before, with the same config. ``lock`` is None for a reader, who may write
-    nothing.
+    nothing. ``config`` is what was asked for now; the folder of a resumed run says so only after ``begin``.
     """
 
     path: Path
     config: Mapping[str, Any]
     resumed: bool = False
     lock: int | None = field(default=None, repr=False)  # a file descriptor
+    pending: Mapping[str, Any] = field(default_factory=dict, repr=False)  # files by name, for ``begin`` to write
 
     @property
     def name(self) -> str:
@@ -69,6 +70,19 @@ class RunFolder:
     def metrics(self) -> Path:
         """Its records, one JSON object a line; not there before the first."""
         return self.path / "metrics.jsonl"
+
+    def begin(self) -> None:
+        """Write the config and plan of this execution; until then a resumed run's folder is as it was. Raises RunError.
+
+        Of a new run ``open_run`` has written them. More than once does no harm.
+        """
+        if not self.pending:
+            return
+        try:
+            _write_all(self.path, self.pending)
+        except OSError as error:
+            raise _cannot("use", self.path, error) from error
+        object.__setattr__(self, "pending", {})
 
     def summary(self) -> dict[str, Any] | None:
         """What ``summary.json`` says; None before the first execution ended."""
@@ -134,13 +148,15 @@ def open_run(
     plan: Mapping[str, Any],
     *,
     may_differ: frozenset[str] = frozenset(),
+    may_lack: frozenset[str] = frozenset(),
 ) -> RunFolder:
     """Make the folder of a new run, or open that of one to resume; holds its lock until closed.
 
     ``config`` is compared field by field with that of the folder; ``may_differ`` names fields (dotted, ``algo.seed``;
-    a name covers all below it) whose new value is taken instead. The plan is not compared: the folder tells that of
-    the last execution. Raises RunError where the config differs, another process has the folder, or it cannot be
-    written.
+    a name covers all below it) whose new value is taken instead, ``may_lack`` fields that are taken where the folder's
+    config has nothing of that name, as one of an older version. The plan is not compared: the folder tells that of
+    the last execution. Of a run to resume no file is written, but that of the lock, before its ``begin``. Raises
+    RunError where the config differs, another process has the folder, or it cannot be written.
     """
     path = _path_of(root, name)
     try:
@@ -149,7 +165,7 @@ def open_run(
     except OSError as error:
         raise _cannot("use", path, error) from error
     try:
-        return _open_locked(path, to_json(config), plan, may_differ, lock)
+        return _open_locked(path, to_json(config), plan, may_differ, may_lack, lock)
     except OSError as error:
         os.close(lock)
         raise _cannot("use", path, error) from error
@@ -181,14 +197,19 @@ def default_name(algorithm: str, environment: str, seed: int) -> str:
 
 
 def _open_locked(
-    path: Path, config: dict[str, Any], plan: Mapping[str, Any], may_differ: frozenset[str], lock: int
+    path: Path,
+    config: dict[str, Any],
+    plan: Mapping[str, Any],
+    may_differ: frozenset[str],
+    may_lack: frozenset[str],
+    lock: int,
 ) -> RunFolder:
     config_path = path / "config.json"
     resumed = config_path.exists()
     if resumed:
         old = _read_json(config_path)
         found = differences(old, config)
-        refused = [d for d in found if not d.is_one_of(may_differ)]
+        refused = [d for d in found if not d.is_one_of(may_differ) and not (d.added and d.field in may_lack)]
         if refused:
             raise RunError(
                 f"run {path} exists, with another config:\n  "
@@ -200,12 +221,18 @@ def _open_locked(
             f"{path} is not a run: it has no config.json, but {', '.join(foreign[:3])}. Nothing in it was touched; "
             "choose another name with --run."
         )
+    files = {"config.json": config, "plan.json": plan}
+    if resumed:
+        return RunFolder(path, config, resumed, lock, files if found else {"plan.json": plan})
+    _write_all(path, files)
+    return RunFolder(path, config, resumed, lock)
+
+
+def _write_all(path: Path, files: Mapping[str, Any]) -> None:
     for folder in _FOLDERS:
         (path / folder).mkdir(exist_ok=True)
-    if not resumed or found:
-        _write_json(config_path, config)
-    _write_json(path / "plan.json", plan)
-    return RunFolder(path, config, resumed, lock)
+    for name, content in files.items():
+        _write_json(path / name, content)
 
 
 def _is_ours(path: Path) -> bool:

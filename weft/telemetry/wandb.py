@@ -10,6 +10,15 @@ from weft.core.errors import MissingExtra
 from weft.telemetry.sink import Record
 
 
+def require_wandb() -> Any:
+    """The package ``wandb``, loaded. Raises MissingExtra where it is not installed."""
+    try:
+        import wandb
+    except ImportError:
+        raise MissingExtra("logging to Weights & Biases", "wandb", "wandb") from None
+    return wandb
+
+
 class Wandb:
     """Logs each record to a W&B run, against ``env_steps``.
 
@@ -21,10 +30,7 @@ class Wandb:
     every = 0.25
 
     def __init__(self, project: str, name: str, run_id: str, folder: Path, config: Mapping[str, Any]) -> None:
-        try:
-            import wandb
-        except ImportError:
-            raise MissingExtra("logging to Weights & Biases", "wandb", "wandb") from None
+        wandb = require_wandb()
         self._failure: type[Exception] = wandb.errors.Error
         try:
             self._run = wandb.init(
