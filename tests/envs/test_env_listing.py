@@ -1,7 +1,11 @@
 """What ``weft envs`` shows."""
 
 import importlib.util
+import sys
 
+import pytest
+
+from weft.core.errors import ConfigError
 from weft.envs.listing import usable
 from weft.envs.registry import open_environment
 
@@ -25,6 +29,20 @@ def test_each_kind_is_there():
     assert listed["CartPole-v1"].summary == "classic control"
     assert listed["gymnax:CartPole-v1"].kind == "gymnax"
     assert listed["package.module:factory"].kind == "yours"
+
+
+def test_a_package_that_cannot_be_imported_does_not_end_the_list(monkeypatch, tmp_path):
+    (tmp_path / "gymnax").mkdir()
+    (tmp_path / "gymnax" / "__init__.py").write_text("import what_is_not_there\n")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "gymnax"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    listed = rows()
+    assert listed["weft:CartPole-v1"].usable
+    assert not listed["gymnax:*"].usable
+    assert "cannot be imported: ModuleNotFoundError: No module named 'what_is_not_there'" in listed["gymnax:*"].summary
+    with pytest.raises(ConfigError, match="gymnax is installed, but cannot be imported"):
+        open_environment("gymnax:CartPole-v1")
 
 
 def test_only_the_latest_version_by_default():

@@ -47,6 +47,7 @@ def test_a_page_does_what_it_says(page: str, here: Path, capsys: pytest.CaptureF
                 below = "\n" * (block.line - 1) + block.text  # so that a traceback points into the page
                 exec(compile(below, str(DOCS / f"{page}.md"), "exec", dont_inherit=True), names)
             case "python", title if title.startswith("examples/"):
+                assert block.text.strip(), f"{where}: nothing of {title}"
                 assert block.text in (here / title).read_text(), f"{where}: not as in {title}"
             case "python", title:
                 (here / title).write_text(block.text)

@@ -8,6 +8,8 @@ from drafts import drafted
 from weft.runtimes.processes.supervisor import (
     MAX_EARLY_DEATHS,
     MAX_EARLY_KILLS,
+    MAX_FRUITLESS_DEATHS,
+    MAX_FRUITLESS_KILLS,
     Died,
     Doubt,
     Fail,
@@ -165,7 +167,37 @@ def test_a_life_that_got_ready_begins_the_count_anew():
         assert kinds(supervisor.handle(Died(env, "left with exit code 1"))) == [Tell, Replace]
         assert kinds(supervisor.handle(Died(env, "left with exit code 1"))) == [Tell, Replace]
         assert supervisor.handle(Ready(env)) == []
+        supervisor.learned()  # else it would be given up for that
     assert supervisor.restarts == 6 * MAX_EARLY_DEATHS
+
+
+@pytest.mark.parametrize("lockstep", [True, False])
+@pytest.mark.parametrize(("how", "limit"), [("dies", MAX_FRUITLESS_DEATHS), ("killed", MAX_FRUITLESS_KILLS)])
+def test_a_worker_that_dies_again_and_again_ends_the_run_unless_something_is_learned(how, limit, lockstep):
+    supervisor, named = supervised(lockstep=lockstep)
+    env = named["env-0"]
+
+    def dies():
+        supervisor.handle(Ready(env))
+        return supervisor.handle(Died(env, HOW, how == "killed"))
+
+    for _ in range(limit - 1):
+        assert kinds(dies()) == [Tell, Recover if lockstep else Replace]
+    supervisor.learned()
+    for _ in range(limit - 1):
+        assert kinds(dies()) == [Tell, Recover if lockstep else Replace]
+    assert dies() == [Fail(f"worker env-0 {HOW}, {limit} times without a learn step in between: it is given up")]
+
+
+def test_who_hangs_again_and_again_is_not_replaced_for_ever():
+    supervisor, named = supervised()
+    env = named["env-0"]
+    for _ in range(MAX_FRUITLESS_DEATHS - 1):
+        supervisor.handle(Hung(env, 60.0))
+        assert kinds(supervisor.handle(Died(env, HOW, True))) == [Tell, Replace]
+        supervisor.handle(Ready(env))
+    supervisor.handle(Hung(env, 60.0))
+    assert kinds(supervisor.handle(Died(env, HOW, True))) == [Fail]
 
 
 def test_deaths_at_the_same_time_are_each_dealt_with():

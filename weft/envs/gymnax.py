@@ -114,8 +114,14 @@ def names() -> list[str]:
     """What ``load`` knows, sorted; MissingExtra where gymnax is not installed."""
     if importlib.util.find_spec("gymnax") is None:
         raise MissingExtra("'gymnax:NAME'", "gymnax", "gymnax")
-    with _old_idioms_allowed():
-        import gymnax
+    try:
+        with _old_idioms_allowed():
+            import gymnax
+    except Exception as error:
+        raise ConfigError(
+            f"gymnax is installed, but cannot be imported: {type(error).__name__}: {error}. Install what it lacks, or "
+            "run: pip install 'weft[gymnax]'"
+        ) from error
     return sorted(gymnax.registered_envs)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as GymSpec
 
+from weft.core.errors import ConfigError
 from weft.envs.builtin import BUILTIN
 
 
@@ -90,7 +91,11 @@ def _gymnax() -> list[EnvListing]:
         return [EnvListing("gymnax:*", "gymnax", "environments in JAX", False, "pip install 'weft[gymnax]'")]
     from weft.envs import gymnax
 
-    return [EnvListing(f"gymnax:{name}", "gymnax", "in JAX", True) for name in gymnax.names()]
+    try:
+        names = gymnax.names()
+    except ConfigError as error:
+        return [EnvListing("gymnax:*", "gymnax", str(error).partition(". ")[0], False, "pip install 'weft[gymnax]'")]
+    return [EnvListing(f"gymnax:{name}", "gymnax", "in JAX", True) for name in names]
 
 
 def _installed(module: str) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from weft.core.errors import WorkerFailed
 from weft.runtimes.engine import StateLost
 from weft.runtimes.processes.blueprint import Blueprint
-from weft.runtimes.processes.launcher import Heard, Launcher, how_it_ended
+from weft.runtimes.processes.launcher import Heard, Launcher, how_it_ended, was_killed
 from weft.runtimes.processes.link import Said
 from weft.runtimes.processes.supervisor import (
     Died,
@@ -153,8 +153,8 @@ class Crew:
     def _follows(self, heard: Heard) -> list[Instruction]:
         said = heard.said
         if said is None:
-            killed = heard.code is not None and heard.code < 0
-            return self.supervisor.handle(Died(heard.worker, how_it_ended(heard.code), killed))
+            died = Died(heard.worker, how_it_ended(heard.code), was_killed(heard.code))
+            return self.supervisor.handle(died)
         self._take(said)
         match said.kind:
             case "ready":
@@ -162,6 +162,8 @@ class Crew:
             case "error":
                 text, trace = said.body["text"] or said.body["kind"], said.body["traceback"]
                 return self.supervisor.handle(Failed(heard.worker, f"{text}\n{trace}" if trace else text))
+            case "learned":
+                self.supervisor.learned()
             case "saved":
                 self._saved[said.body["side"]] = said
         return []

@@ -247,6 +247,15 @@ class Launcher:
         return here
 
 
+CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
+"""Signals that a process brings upon itself."""
+
+
+def was_killed(code: int | None) -> bool:
+    """Whether an exit code says that somebody else ended the process."""
+    return code is not None and code < 0 and signal.Signals(-code) not in CRASHES
+
+
 def how_it_ended(code: int | None) -> str:
     """An exit code in words."""
     if code is not None and code < 0:

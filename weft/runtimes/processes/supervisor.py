@@ -8,6 +8,7 @@ env, act or actor dies          it is replaced; others go on
 a learner dies                  all learners are replaced, and go on from the last checkpoint
 lockstep, any dies              everything is replaced and goes on from the last checkpoint, as if nothing had been
 hangs                           it is killed, and so dies
+dies again and again            the run fails, where nothing was learned in between
 """
 
 from __future__ import annotations
@@ -104,6 +105,10 @@ MAX_EARLY_DEATHS = 3
 """Lives in a row that may end by themselves before they were ready, once the worker has been ready before."""
 MAX_EARLY_KILLS = 20
 """Likewise, where somebody killed them."""
+MAX_FRUITLESS_DEATHS = 5
+"""Deaths of one worker by itself, or because it hung, without a learn step in between."""
+MAX_FRUITLESS_KILLS = 40
+"""Likewise, where somebody killed it."""
 
 
 @dataclass
@@ -116,6 +121,8 @@ class Supervisor:
     _been_ready: set[int] = field(default_factory=set)
     _early: dict[int, int] = field(default_factory=dict)
     _complaints: dict[int, str] = field(default_factory=dict)  # of workers that met an error
+    _hung: set[int] = field(default_factory=set)
+    _fruitless: dict[int, int] = field(default_factory=dict)  # deaths since the last learn step
 
     @property
     def learning(self) -> tuple[int, ...]:
@@ -134,10 +141,15 @@ class Supervisor:
             case Failed(worker, report):
                 return self._failed(worker, report)
             case Hung(worker, seconds):
+                self._hung.add(worker)
                 text = f"worker {self._name(worker)} has not got on for {seconds:.0f} s: it is killed and replaced"
                 return [Tell(text), Kill(worker)]
             case Died(worker, how, killed):
                 return self._died(worker, how, killed)
+
+    def learned(self) -> None:
+        """A learn step was made: whoever dies, the run gets on."""
+        self._fruitless.clear()
 
     def recovered(self, workers: tuple[int, ...]) -> None:
         """The shell has killed these and started their next lives."""
@@ -168,6 +180,11 @@ class Supervisor:
             early = self._early[worker] = self._early.get(worker, 0) + 1
             if early >= (MAX_EARLY_KILLS if killed else MAX_EARLY_DEATHS):
                 return [Fail(f"worker {name} {how} before it was ready, {early} times in a row")]
+        killed, fruitless = killed and worker not in self._hung, self._fruitless.get(worker, 0) + 1
+        self._hung.discard(worker)
+        if fruitless >= (MAX_FRUITLESS_KILLS if killed else MAX_FRUITLESS_DEATHS):
+            return [Fail(f"worker {name} {how}, {fruitless} times without a learn step in between: it is given up")]
+        self._fruitless[worker] = fruitless
         self.ready.discard(worker)
         self.restarts += 1
         if self.blueprint.lockstep:
