@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from weft.core.errors import ConfigError, RunError
+from weft.core.recipe import refuse_while_importing
 from weft.core.types import TrainState
 from weft.envs.protocol import EnvLike
 from weft.graph.algorithm import Algorithm
@@ -57,6 +58,7 @@ def train(
     """
     from weft.runtimes.local import train as train_locally
 
+    refuse_while_importing("weft.train")
     _check_runtime(on)
     set_up(cache=False)
     options = dict(env_options or {})

@@ -149,3 +149,21 @@ def _drain(descriptor: int) -> bytes:
     except (BlockingIOError, OSError):
         pass
     return seen
+
+
+def test_where_nothing_can_be_written_the_exit_code_still_says_how_it_went(here: Path) -> None:
+    """Three commands at once: no reader on stderr, a full stdout, and none at all."""
+    train = f"{sys.executable} -m weft train ppo weft:CartPole-v1 {' '.join(SMALL)} --run"
+    commands = [f"{train} a 2>/dev/full", f"{train} b --json --quiet >/dev/full", f"{train} c --json --quiet >&-"]
+    started = [
+        subprocess.Popen(["bash", "-c", command], cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for command in commands
+    ]
+    said = [one.communicate(timeout=120)[1] for one in started]
+    assert [one.returncode for one in started] == [0, 1, 0]
+    assert said[1] == (
+        "weft: error: the summary could not be written to stdout: No space left on device. The run finished; it is in "
+        "runs/b/summary.json.\n"
+    )
+    assert said[2] == ""
+    assert all(json.loads((here / f"runs/{run}/summary.json").read_text())["exit"] == "finished" for run in "abc")

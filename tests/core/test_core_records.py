@@ -36,6 +36,9 @@ def test_numbers_without_bounds_pass_unchanged():
     half = EnvSpec("x", Box((2,)), Box((2,), "float32", np.array([0.0, -np.inf]), np.array([4.0, np.inf])))
     np.testing.assert_allclose(half.to_native(np.array([0.0, 7.0], np.float32)), [2.0, 7.0])
     assert half.action.bounded.tolist() == [True, False]
+    single = EnvSpec("x", Box((2,)), Box((2,), "float32", np.array([-2.0, -np.inf]), np.array([np.inf, 3.0])))
+    np.testing.assert_allclose(single.to_native(np.array([-5.0, 7.0], np.float32)), [-2.0, 3.0])
+    np.testing.assert_allclose(single.to_native(np.array([5.0, -7.0], np.float32)), [5.0, -7.0])
     free = EnvSpec("x", Box((2,)), Box((2,)))
     action = np.array([3.0, -4.0], np.float32)
     assert free.to_native(action) is action

@@ -237,6 +237,15 @@ def test_what_a_script_defines_is_found_by_importing_it_under_another_name(tmp_p
     assert from_recipe(make)() == type(from_recipe(mine))(4)
 
 
+def test_a_script_that_trains_while_it_is_imported_is_told_where_that_belongs(tmp_path: Path, monkeypatch):
+    script = tmp_path / "script.py"
+    script.write_text("import weft\nweft.train('ppo', 'weft:CartPole-v1')\n")
+    monkeypatch.setitem(sys.modules, recipe.SCRIPT, None)
+    with pytest.raises(ConfigError, match=r"weft.train was called while .*script.py.*if __name__ == '__main__'"):
+        import_script(str(script))
+    recipe.refuse_while_importing("another")  # only while
+
+
 def test_what_a_module_run_by_name_defines_is_found_by_that_name(tmp_path: Path):
     (tmp_path / "package_of_mine").mkdir()
     (tmp_path / "package_of_mine" / "__init__.py").touch()

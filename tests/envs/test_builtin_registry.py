@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from weft.core.errors import UnknownName
+from weft.core.errors import ConfigError, UnknownName
 from weft.envs.builtin import BUILTIN, load
 from weft.envs.builtin.memory import Memory
 
@@ -26,6 +26,9 @@ def test_options_are_the_fields_of_the_class() -> None:
     assert load("Memory-v0", length=20) == Memory(length=20)
     with pytest.raises(UnknownName, match=r"'lenght'.*Did you mean 'length'"):
         load("Memory-v0", lenght=20)
+    for wrong in ("abc", -3, 2.5, True):
+        with pytest.raises(ConfigError, match=rf"'weft:Memory-v0': length must be a whole number.*got {wrong!r}"):
+            load("Memory-v0", length=wrong)
 
 
 def test_an_unknown_name_says_the_nearest() -> None:

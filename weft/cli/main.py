@@ -41,7 +41,8 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     try:
         code = _run(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # as it is where it was closed: `weft envs >&-`
+            sys.stdout.flush()
         return code
     except BrokenPipeError:  # nobody reads any more (`weft envs | head`); nor must the interpreter try, as it ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

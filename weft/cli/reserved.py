@@ -14,7 +14,7 @@ def stdout_reserved() -> Iterator[None]:
     """While inside, what anything prints on stdout goes to stderr: Python, C libraries, child processes."""
     try:
         out, err = sys.stdout.fileno(), sys.stderr.fileno()
-    except (OSError, ValueError):  # replaced by something that is no file, as tests do
+    except (OSError, ValueError, AttributeError):  # replaced by something that is no file, as tests do, or closed
         with redirect_stdout(sys.stderr):
             yield
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +14,7 @@ import msgspec
 from weft.cli.fields import parse_with_algorithm
 from weft.cli.flags import Flags
 from weft.cli.reserved import stdout_reserved
-from weft.core.errors import ConfigError
+from weft.core.errors import ConfigError, RunError
 
 ABOUT = "Train an algorithm in an environment. A run that exists is resumed; one that is finished is left as it is."
 
@@ -69,10 +69,23 @@ def main(command: str, arguments: list[str]) -> int:
     with stdout_reserved() if output.json else nullcontext():
         summary = _train(flags, output, fields, env_options)
     if output.json:
-        print(msgspec.json.encode(summary).decode())  # NaN, which JSON has not, becomes null
+        _print_json(summary)
     elif not output.quiet:
-        print(closing(summary), file=sys.stderr)
+        with suppress(OSError):  # nobody reads any more (`2>&1 | head -1`): how it went, the exit code says
+            print(closing(summary), file=sys.stderr)
     return _exit_code(summary)
+
+
+def _print_json(summary: dict[str, Any]) -> None:
+    try:
+        print(msgspec.json.encode(summary).decode(), flush=True)  # NaN, which JSON has not, becomes null
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise RunError(
+            f"the summary could not be written to stdout: {error.strerror}. The run {summary['exit']}; it is in "
+            f"{summary['run']}/summary.json."
+        ) from error
 
 
 def closing(summary: dict[str, Any]) -> str:

@@ -105,6 +105,9 @@ def script_path() -> str | None:
     return path if path.endswith(".py") and getattr(main, "__spec__", None) is None else None
 
 
+_IMPORTING: list[str] = []
+
+
 def import_script(path: str) -> None:
     """Import the user's script as SCRIPT, so that what it defines can be found; its ``__main__`` part does not run."""
     spec = importlib.util.spec_from_file_location(SCRIPT, path)
@@ -112,7 +115,20 @@ def import_script(path: str) -> None:
         raise ConfigError(f"the script {path!r} cannot be imported by a worker process")
     module = importlib.util.module_from_spec(spec)
     sys.modules[SCRIPT] = module
-    spec.loader.exec_module(module)
+    _IMPORTING.append(path)
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        _IMPORTING.remove(path)
+
+
+def refuse_while_importing(what: str) -> None:
+    """Raise ConfigError if the user's script is being imported: ``what`` belongs into its ``__main__`` part."""
+    if _IMPORTING:
+        raise ConfigError(
+            f"{what} was called while a worker process imports the script {_IMPORTING[0]!r}, to find what it defines. "
+            "Put the call under: if __name__ == '__main__':"
+        )
 
 
 def _is_function(thing: Any) -> bool:

@@ -123,20 +123,21 @@ class EnvSpec:
     def to_native(self, action: Any, xp: Any = np) -> Any:
         """Map a policy's action (``[..., *shape]``) to the environment's own units; ``xp`` is numpy or jax.numpy.
 
-        A bounded Box is clipped to ``[-1, 1]`` and stretched to its bounds; discrete actions are shifted and shaped.
+        A bounded Box is clipped to ``[-1, 1]`` and stretched to its bounds; a single bound is kept to by clipping.
+        Discrete actions are shifted and shaped.
         """
         native = self.native_action
         if not isinstance(native, Box) and self.action_shape is not None:
             action = action.reshape((*action.shape[:-1], *self.action_shape))
         if not isinstance(native, Box) and np.any(self.action_start):
             action = action + xp.asarray(self.action_start, native.dtype)
-        if not isinstance(native, Box) or not native.bounded.any():
+        if not isinstance(native, Box) or not (np.isfinite(native.low) | np.isfinite(native.high)).any():
             return action
         bounded = native.bounded
         low = np.where(bounded, native.low, -1.0).astype(np.float32)
         high = np.where(bounded, native.high, 1.0).astype(np.float32)
         stretched = low + (xp.clip(action, -1.0, 1.0) + 1.0) * (0.5 * (high - low))
-        mapped = stretched if bounded.all() else xp.where(bounded, stretched, action)
+        mapped = stretched if bounded.all() else xp.where(bounded, stretched, xp.clip(action, native.low, native.high))
         return mapped.astype(native.dtype)
 
 

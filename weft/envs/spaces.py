@@ -38,6 +38,8 @@ def observation_spec(space: gym.Space[Any], name: str, path: str = "observation"
     flat = _flat_spec(space)
     if flat is None:
         raise _unsupported(name, path, space, OBSERVATIONS)
+    if 0 in flat.shape:
+        raise ConfigError(f"environment {name!r}: {path} has shape {list(flat.shape)}: there is nothing to observe.")
     return flat
 
 

@@ -9,7 +9,7 @@ from dataclasses import fields
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from weft.core.errors import UnknownName
+from weft.core.errors import ConfigError, UnknownName
 from weft.envs.protocol import JaxEnv
 
 
@@ -41,9 +41,11 @@ def load(name: str, **options: Any) -> JaxEnv:
         raise UnknownName("environment", f"weft:{name}", known, "'weft envs' lists all that can be used here.")
     module, _, attribute = BUILTIN[name].target.partition(":")
     kind = getattr(import_module(module), attribute)
-    known_options = [field.name for field in fields(kind)]
-    for option in options:
-        if option not in known_options:
-            raise UnknownName(f"option of weft:{name}", option, known_options)
+    defaults = {field.name: field.default for field in fields(kind)}
+    for option, value in options.items():
+        if option not in defaults:
+            raise UnknownName(f"option of weft:{name}", option, list(defaults))
+        if type(defaults[option]) is int and (type(value) is not int or value < 1):
+            raise ConfigError(f"environment 'weft:{name}': {option} must be a whole number from 1 on, got {value!r}")
     env: JaxEnv = kind(**options)
     return env
