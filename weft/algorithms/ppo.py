@@ -231,9 +231,17 @@ class PPO(Algorithm):
 
     def _returns(self, batch: Unroll) -> Array:
         """``[T, B]`` the discounted return up to and with each step's reward; act sees that one only a step later."""
-        shown = batch.extras["discounted_return"]
-        last = self.discount * jnp.where(batch.first[-1], 0.0, shown[-1]) + batch.reward[-1]
-        return jnp.concatenate([shown[1:], last[None]])
+
+        def step(before: jax.Array, now: tuple[Array, Array, Array]) -> tuple[jax.Array, jax.Array]:
+            reward, ended, valid = now
+            reached = jnp.where(valid, self.discount * before + reward, before)
+            return jnp.where(ended, 0.0, reached), reached
+
+        ended = batch.terminated | batch.truncated
+        valid = jnp.ones_like(ended) if batch.valid is None else batch.valid
+        start = jnp.where(batch.first[0], 0.0, batch.extras["discounted_return"][0])
+        _, reached = jax.lax.scan(step, start, (batch.reward, ended, valid))
+        return reached
 
     def _revalue(self, params: Params, batch: Unroll, observation: Tree) -> tuple[Array, Array, Array]:
         """How much likelier each action has become since it was taken (log), values, and bootstraps: ``[T, B]`` each.
