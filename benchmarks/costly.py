@@ -7,6 +7,7 @@ Needs Gymnasium (0.29 or 1.x) and NumPy alone: peers make them from their own en
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from typing import Any
 
 import gymnasium as gym
@@ -18,7 +19,7 @@ EPISODE_STEPS = 200
 Observation = np.ndarray[Any, np.dtype[np.float32]]
 
 
-class Costly(gym.Env[Observation, np.int64]):
+class Costly(gym.Env[Observation, np.int64], ABC):
     """Four random numbers, two actions, episodes of 200 steps; the right action is the sign of the first number.
 
     ``step`` blocks for what :meth:`pay` takes; ``reset`` costs nothing.
@@ -33,9 +34,9 @@ class Costly(gym.Env[Observation, np.int64]):
         self._steps = 0
         self._observation = np.zeros(4, np.float32)
 
+    @abstractmethod
     def pay(self) -> None:
         """Spend ``seconds`` in the way that the class is about; blocks meanwhile."""
-        raise NotImplementedError  # each way of paying is a class of its own, below
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

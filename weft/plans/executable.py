@@ -6,7 +6,7 @@ import sys
 
 from weft.core.errors import PlanError
 from weft.graph.graph import Graph
-from weft.plans.fill import divisor_up_to
+from weft.plans.fill import divisor_up_to, shares
 from weft.plans.fit import complete, holds, role
 from weft.plans.machine import Machine
 from weft.plans.plan import Device, Group, Plan
@@ -161,8 +161,7 @@ def _even(plan: Plan, envs: int) -> Plan:
     plan = _with_replicas(plan, learn, learners)
     if env == act:
         workers = plan.groups[env].replicas or 1
-        fits = [n for n in range(learners, envs + 1, learners) if envs % n == 0]
-        return _with_replicas(plan, env, min(fits, key=lambda n: (abs(n - workers), n)))
+        return _with_replicas(plan, env, min(shares(envs, learners), key=lambda n: (abs(n - workers), n)))
     plan = _with_replicas(plan, env, divisor_up_to(envs, plan.groups[env].replicas or 1))
     return _with_replicas(plan, act, min(envs, plan.groups[act].replicas or 1))
 

@@ -44,7 +44,8 @@ def _suited(group: Group, plan: Plan, machine: Machine, envs: int) -> int:
         limit = machine.cores - sum(other.replicas or 1 for other in others)
         if holds(group, "act"):
             learners = next((other.replicas or 1 for other in others if holds(other, "learn", "grad")), 1)
-            return _multiple_up_to(envs, limit, learners)
+            fits = shares(envs, learners)
+            return max((n for n in fits if n <= limit), default=min(fits, default=1))
     elif holds(group, "learn", "grad"):
         limit = machine.gpus - (_act_share(machine) if any(_acts_alone(other) for other in others) else 0)
     elif _acts_alone(group):
@@ -54,10 +55,9 @@ def _suited(group: Group, plan: Plan, machine: Machine, envs: int) -> int:
     return divisor_up_to(envs, limit)
 
 
-def _multiple_up_to(envs: int, limit: int, learners: int) -> int:
-    """The largest divisor of ``envs`` up to ``limit`` that is a multiple of ``learners``, else the smallest of all."""
-    fits = [n for n in range(learners, envs + 1, learners) if envs % n == 0]
-    return max((n for n in fits if n <= limit), default=min(fits, default=1))
+def shares(envs: int, learners: int) -> list[int]:
+    """How many replicas of env and act can share ``envs`` among them, and be shared by ``learners``, both evenly."""
+    return [n for n in range(learners, envs + 1, learners) if envs % n == 0]
 
 
 def _acts_alone(group: Group) -> bool:

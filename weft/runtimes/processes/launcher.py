@@ -253,7 +253,7 @@ CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.
 
 def was_killed(code: int | None) -> bool:
     """Whether an exit code says that somebody else ended the process."""
-    return code is not None and code < 0 and signal.Signals(-code) not in CRASHES
+    return code is not None and code < 0 and -code not in CRASHES
 
 
 def how_it_ended(code: int | None) -> str:
