@@ -28,9 +28,11 @@ def _against_sb3(options: Options, worker: Worker, sizes: dict[str, int], stack:
     case = Case(f"host: gym.make CartPole-v1, PPO {_words(sizes)}", "env steps/s", {})
     case.comparisons = [
         Comparison("Weft", tuple(SB3), 4.0),
+        Comparison(IN_WORKERS, tuple(SB3), 4.0),
         Comparison("Weft", (LOOP,)),
     ]
     _add(case, worker, options, "Weft", "ppo", **sizes)
+    _add(case, worker, options, IN_WORKERS, "ppo", **sizes, plan=WORKERS)
     if (python := python_of("sb3")) and options.peers:
         peer = stack.enter_context(Worker("benchmarks.sb3_worker", python))
         for label, threads in SB3.items():

@@ -96,9 +96,9 @@ class Table:
         )
         self.batches: list[int] = []  # how many lanes each was made for
         self.programs = self.acting.programs
-        self.acting.programs = self.programs._replace(
-            act=self._noting(self.programs.act), act_and_value=self._noting(self.programs.act_and_value)
-        )
+        self.compiled = self.programs.act_and_value.call
+        for act in (self.programs.act, self.programs.act_and_value):
+            act.call = self._noting(act.call)
         extras = sends_extras(self.algorithm, lockstep=lockstep, compiled=False)
         self.block = unroll_block(self.algorithm, ROWS, extras=extras)
         states = [
@@ -123,9 +123,9 @@ class Table:
         return open_reader(self.created[name].spec, self.bell, self.bell)
 
     def _noting(self, program: Any) -> Any:
-        def noted(leaves: Any, carry: Any, timestep: Any, noise: Any) -> Any:
+        def noted(params: Any, carry: Any, seen: Any, noise: Any) -> Any:
             self.batches.append(len(carry) // ROWS)
-            return program(leaves, carry, timestep, noise)
+            return program(params, carry, seen, noise)
 
         return noted
 
@@ -217,7 +217,7 @@ def test_whoever_is_ready_goes_at_once_in_one_of_a_few_sizes_and_each_gets_its_o
         np.testing.assert_array_equal(block.extras["acted"], np.arange(1, UNROLL + 1)[:, None].repeat(ROWS, 1))
         np.testing.assert_array_equal(block.bootstrap[-1], -steps[-1])
     assert set(t.batches) == {1, 2, 4, 5}
-    assert t.programs.act_and_value._cache_size() == 4, "compiled once for each size, whatever came"
+    assert t.compiled._cache_size() == 4, "compiled once for each size, whatever came"
 
 
 def test_the_sizes_grow_with_the_logarithm_of_the_lanes(table):

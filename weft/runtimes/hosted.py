@@ -176,14 +176,14 @@ class HostedEngine:
         clock = time.perf_counter
         params, start = state.train.params, state.carry
         began = clock()
-        leaves = tuple(jax.tree.leaves(params))
+        act, given, seen = programs.act.call, programs.act.params(jax.tree.leaves(params)), buffer.seen_by(programs.act)
         drawn = programs.noise(state.act_keys, np.int32(state.step + 1))
         noise = buffer.by_step(jax.tree.map(np.asarray, drawn))
         carry, acting, stepping = start, clock() - began, 0.0
-        act, environments, single = programs.act, self._environments, len(self._environments) == 1
+        environments, single = self._environments, len(self._environments) == 1
         for t in range(buffer.length):
             began = clock()
-            acted = act(leaves, carry, buffer.views[t], noise[t])
+            acted = act(given, carry, seen[t], noise[t])
             action = buffer.remember(t, acted)
             carry = acted.carry
             now = clock()

@@ -18,7 +18,8 @@ from weft.core.keys import env_keys, fragment_key, step_keys
 from weft.core.types import Acted, Array, Metrics, Timestep, TrainState, Tree, Unroll
 from weft.graph.algorithm import Algorithm
 from weft.graph.graph import Graph
-from weft.graph.loops import as_schema, policy_view, timestep_schema
+from weft.graph.loops import as_schema, policy_view, timestep_schema, widen
+from weft.runtimes.act_call import ActCall
 from weft.runtimes.blocks import Block, as_unroll, join, seen
 from weft.runtimes.engine import Finite, all_finite, is_key, make_stages
 from weft.runtimes.hoist import hoist
@@ -44,9 +45,9 @@ class Programs(NamedTuple):
 
     init: Callable[..., tuple[TrainState, tuple[Tree, ...], Tree, Array]]
     noise: Callable[..., Tree]  # keys [B], the first step's number -> [T, B, ...]
-    act: Callable[[tuple[Array, ...], Tree, Timestep, Tree], Acted]  # takes the leaves of params: flattened once
+    act: ActCall  # a step's, which gives an Acted
     bootstrap: Callable[[Tree, Tree, Tree], Array]
-    act_and_value: Callable[..., tuple[Acted, Array]]  # act, and bootstrap of the same observations: one pass, one call
+    act_and_value: ActCall  # act, and bootstrap of the same observations: one pass, one call
     extras: Callable[[tuple[Array, ...], Tree, Timestep, Tree], dict[str, Tree]]  # of a whole unroll, [T, B, ...]
     learn: Callable[..., tuple[TrainState, tuple[Tree, ...], Metrics, Finite]]
     learn_blocks: Callable[..., tuple[TrainState, tuple[Tree, ...], Metrics, Finite]]  # learn from blocks, and noise
@@ -78,17 +79,19 @@ def make_programs(
     act = hoist(algorithm.act, params, as_schema(start), one)
     drawn = jax.eval_shape(act.early, jax.eval_shape(lambda: jax.random.key(0)))
 
-    def noise(keys: Array, step: Array) -> Tree:
-        early = jax.vmap(jax.vmap(act.early))(step_keys(keys, step, algorithm.unroll))
+    def for_numpy(early: Tree) -> Tree:
         return jax.tree.map(lambda x: jax.random.key_data(x) if is_key(x) else x, early)  # NumPy has no keys
+
+    def noise(keys: Array, step: Array) -> Tree:
+        return for_numpy(jax.vmap(jax.vmap(act.early))(step_keys(keys, step, algorithm.unroll)))
 
     def act_batch(params: Tree, carry: Tree, timestep: Timestep, noise: Tree) -> Acted:
         noise = jax.tree.map(lambda like, x: jax.random.wrap_key_data(x) if is_key(like) else x, drawn, noise)
         acted: Acted = jax.vmap(act.rest, (0, None, 0, 0))(noise, params, carry, timestep)
         return acted
 
-    def act_step(leaves: tuple[Array, ...], carry: Tree, timestep: Timestep, noise: Tree) -> Acted:
-        acted = act_batch(jax.tree.unflatten(structure, leaves), carry, timestep, noise)
+    def act_step(params: Tree, carry: Tree, timestep: Timestep, noise: Tree) -> Acted:
+        acted = act_batch(params, carry, timestep, noise)
         # A copy: a carry that is the observation itself would else be a view of a buffer that is written again.
         carry = jax.tree.map(jnp.copy, acted.carry)
         return Acted(acted.action, carry, {} if recalls else acted.extras)
@@ -96,9 +99,9 @@ def make_programs(
     def bootstrap(params: Tree, carry: Tree, observation: Tree) -> Array:
         return jax.vmap(algorithm.bootstrap, (None, 0, 0))(params, carry, observation)
 
-    def act_and_value(leaves: tuple[Array, ...], carry: Tree, timestep: Timestep, noise: Tree) -> tuple[Acted, Array]:
-        value = bootstrap(jax.tree.unflatten(structure, leaves), carry, timestep.observation)
-        return act_step(leaves, carry, timestep, noise), value
+    def act_and_value(params: Tree, carry: Tree, timestep: Timestep, noise: Tree) -> tuple[Acted, Array]:
+        value = bootstrap(params, carry, timestep.observation)
+        return act_step(params, carry, timestep, noise), value
 
     def learn(
         train: TrainState, fragments: tuple[Tree, ...], unroll: Unroll, recall: Recall | None
@@ -123,14 +126,15 @@ def make_programs(
         unroll, recall = jax.lax.optimization_barrier((as_unroll(block), recall))
         return learn(train, fragments, unroll, recall)
 
+    inputs = params, widen(as_schema(start), (1,)), several, widen(jax.eval_shape(for_numpy, drawn), (1,))
     shared, split, plain, split_time = Lies.SHARED, Lies.SPLIT, Lies.PLAIN, Lies.SPLIT_TIME
     state = (shared, shared, UNROLL_LIES, split_time)
     return Programs(
         init=layout.wrap_init(init, (shared, shared, split, split)),
         noise=layout.wrap(noise, (split, plain), split_time),
-        act=layout.wrap(act_step, (shared, split, split, split), split),
+        act=ActCall(act_step, layout, split, *inputs),
         bootstrap=layout.wrap(bootstrap, (shared, split, split), split),
-        act_and_value=layout.wrap(act_and_value, (shared, split, split, split), (split, split)),
+        act_and_value=ActCall(act_and_value, layout, (split, split), *inputs),
         learn=layout.wrap(learn, state, (shared, shared, shared, shared), donate=(0, 1)),
         extras=layout.wrap(extras_of, (shared, split, split_time, split_time), split_time),
         learn_blocks=layout.wrap(

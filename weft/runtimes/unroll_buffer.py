@@ -16,6 +16,7 @@ from weft.core.specs import EnvSpec
 from weft.core.trees import tree_map
 from weft.core.types import Acted, Array, Timestep, Tree, Unroll
 from weft.graph.loops import policy_view
+from weft.runtimes.act_call import ActCall
 from weft.runtimes.blocks import Block, as_unroll, seen
 
 NumpyArray = np.ndarray[Any, Any]
@@ -39,7 +40,16 @@ class UnrollBuffer:
             tree_map(lambda x, t=t: x[t], block.steps)._replace(final_observation=final) for t in range(self.length + 1)
         ]
         self.views: list[Timestep] = [self._by_seed(policy_view(out)) for out in self.outs]
+        self._actions = list(block.action)
+        self._seen_by: dict[ActCall, list[tuple[Array, ...]]] = {}
         self._cuts: list[tuple[int, Tree, Tree]] = []
+
+    def seen_by(self, act: ActCall) -> list[tuple[Array, ...]]:
+        """What act is to be handed of each of ``views``; put together once."""
+        known = self._seen_by.get(act)
+        if known is None:
+            known = self._seen_by[act] = [act.seen(view) for view in self.views]
+        return known
 
     def by_step(self, noise: Tree) -> list[Tree]:
         """An unroll's noise cut into steps: ``[T, B, ...]`` or ``[K, T, B, ...]`` leaves to a list of T trees."""
@@ -54,19 +64,20 @@ class UnrollBuffer:
         return self._time_by_seed(seen(self.block))  # type: ignore[no-any-return]
 
     def remember(self, t: int, acted: Acted) -> NumpyArray:
-        """Keep what act gave at step t, and return the actions as NumPy, rows in order."""
+        """Keep what act gave at step t, extras too where it gave any; returns the actions as NumPy, rows in order."""
         action = self._flat(np.asarray(acted.action))
-        self.block.action[t] = action
-        for name, kept in self.block.extras.items():
-            value = acted.extras[name]
-            tree_map(lambda row, x: np.copyto(row, self._flat(np.asarray(x))), tree_map(lambda k: k[t], kept), value)
+        self._actions[t][...] = action
+        for name, value in acted.extras.items():
+            row = tree_map(lambda kept: kept[t], self.block.extras[name])
+            tree_map(lambda place, x: np.copyto(place, self._flat(np.asarray(x))), row, value)
         return action
 
     def note_cuts(self, t: int, carry: Tree) -> None:
         """After step t: if an episode was truncated, keep its final observation and act's carry for later."""
         out = self.outs[t + 1]
-        truncated = out.truncated if out.valid is None else out.truncated & out.valid
-        if truncated.any():
+        if not np.count_nonzero(out.truncated):  # as is usual; several times as quick as ``any``
+            return
+        if out.valid is None or np.count_nonzero(out.truncated & out.valid):
             self._cuts.append((t, carry, tree_map(np.copy, out.final_observation)))
 
     def finish(

@@ -194,7 +194,7 @@ class ActSide:
         target = lane.row(lane.t)
         for i in self._always:
             np.copyto(target[i], message.arrays[i])
-        if message.arrays[self._truncated].any():
+        if np.count_nonzero(message.arrays[self._truncated]):
             for i in self._seldom:
                 np.copyto(target[i], message.arrays[i])
         lane.answers = message.stamp._replace(tag=self.post.incarnation)
@@ -235,17 +235,19 @@ class ActSide:
         acting = self.acting
         if not acting.lockstep:
             acting.weights.refresh()
+        # In lockstep: exactly the calls that are made in one process.
+        act = acting.programs.act if acting.lockstep else acting.programs.act_and_value
         # A lane that is only to be valued brings any noise: its action is thrown away.
         inputs = [
-            (lane.carry, lane.buffer.views[lane.t], lane.noise[lane.t % self.acting.length])
+            (lane.carry, lane.buffer.seen_by(act)[lane.t], lane.noise[lane.t % self.acting.length])
             for lane in ready
             if lane.buffer
         ]
         size = next(n for n in self._sizes if n >= len(ready))
         inputs += [inputs[0]] * (size - len(ready))  # padding: computed, and thrown away
         batch = inputs[0] if size == 1 else tree_map(lambda *x: np.concatenate(x), *inputs)
-        act = self._act if acting.lockstep else acting.programs.act_and_value
-        acted, value = act(acting.weights.leaves, *batch)
+        gave = act.call(act.params(acting.weights.leaves), *batch)
+        acted, value = (gave, None) if acting.lockstep else gave
         if self._on_accelerator:  # all at once: each by itself would wait for the device again
             for leaf in jax.tree.leaves((acted, value)):
                 leaf.copy_to_host_async()
@@ -253,10 +255,6 @@ class ActSide:
         for lane in ready:
             lane.state = State.PENDING
         return Pending(work, acted, value)
-
-    def _act(self, *inputs: Any) -> tuple[Acted, Array | None]:
-        """In lockstep: exactly the calls that are made in one process."""
-        return self.acting.programs.act(*inputs), None
 
     def _complete(self, pending: Pending) -> None:
         """Send the actions; then, while environments step, keep what learn wants remembered."""

@@ -97,10 +97,11 @@ class HostActor:
         drawn = programs.noise(self._keys, np.int32(outlet.produced + 1))
         host = jax.tree.map(np.asarray, drawn)
         noise = buffer.by_step(host)
+        act, given, seen_by_act = programs.act.call, programs.act.params(leaves), buffer.seen_by(programs.act)
         carry = start
         for t in range(buffer.length):
-            acted = programs.act(leaves, carry, buffer.views[t], noise[t])
-            action, carry = _remember(buffer, t, acted, programs.recalls), acted.carry
+            acted = act(given, carry, seen_by_act[t], noise[t])
+            action, carry = buffer.remember(t, acted), acted.carry
             env.step(action, buffer.outs[t + 1])
             buffer.note_cuts(t, carry)
             outlet.count(1)
@@ -110,14 +111,6 @@ class HostActor:
             extras = programs.extras(leaves, start, seen(block), host)
             jax.tree.map(lambda place, x: np.copyto(place, np.asarray(x)), block.extras, extras)
         return carry
-
-
-def _remember(buffer: UnrollBuffer, t: int, acted: Any, recalls: bool) -> Any:
-    if not recalls:
-        return buffer.remember(t, acted)
-    action = np.asarray(acted.action)
-    buffer.block.action[t] = action
-    return action
 
 
 class JaxActor:
