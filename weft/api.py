@@ -17,6 +17,7 @@ from weft.runtimes.config import Prepared, RunConfig, Settings, prepare
 from weft.runtimes.evaluate import Evaluation
 from weft.runtimes.jax_setup import set_up
 from weft.runtimes.run import Run
+from weft.services.config_json import to_json
 
 
 def train(
@@ -61,7 +62,7 @@ def train(
     refuse_while_importing("weft.train")
     _check_runtime(on)
     set_up(cache=False)
-    options = dict(env_options or {})
+    options = {} if env_options is None else env_options
     config = RunConfig(
         algorithm, environment, fields, plan, steps, seed, seeds, envs, vector, options, lockstep, max_lag
     )
@@ -79,9 +80,12 @@ def train(
     return train_locally(config, settings)
 
 
-def load(run: str | Path, *, root: str | Path = "runs") -> Run:
-    """A run from its folder: its newest whole checkpoint. Built-in and importable environments and algorithms only."""
-    return open_run_folder(run, root)[0]
+def load(run: str | Path, *, root: str | Path = "runs", **objects: Any) -> Run:
+    """A run from its folder: its newest whole checkpoint. Built-in and importable environments and algorithms only.
+
+    A folder holds plain data alone. What the algorithm was given besides, such as a ``network``, is given again here.
+    """
+    return open_run_folder(run, root, objects=objects)[0]
 
 
 def evaluate(
@@ -130,11 +134,15 @@ def draw_run_folder(run: str | Path, root: str | Path, *, mermaid: bool = False)
 
 
 def open_run_folder(
-    run: str | Path, root: str | Path, warn: Callable[[str], None] = warnings.warn
+    run: str | Path,
+    root: str | Path,
+    warn: Callable[[str], None] = warnings.warn,
+    objects: Mapping[str, Any] | None = None,
 ) -> tuple[Run, Prepared]:
     """A run as its folder describes it, with the params of its newest whole checkpoint, on whatever devices there are.
 
-    ``warn`` is told of checkpoints that are damaged and were passed over.
+    ``objects`` are the algorithm's fields that a folder cannot hold. ``warn`` is told where they are others than those
+    that were trained with, and of checkpoints that are damaged and were passed over.
     """
     import jax
 
@@ -143,7 +151,8 @@ def open_run_folder(
     from weft.services.run_folder import read_run
 
     folder = read_run(Path(root), str(run))
-    prepared = prepare(_stored(folder.config))
+    prepared = prepare(_stored(folder.config, objects or {}))
+    _check_objects(folder.name, folder.config, prepared, warn)
     # Of all that a checkpoint holds the params alone are the same whatever the plan was.
     params = make_engine(prepared).template().train.params
     wanted = _Trained(TrainState(params, None, None, None))  # type: ignore[arg-type]
@@ -161,12 +170,15 @@ class _Trained(NamedTuple):
     train: TrainState
 
 
-def _stored(config: Mapping[str, Any]) -> RunConfig:
-    """What a run's ``config.json`` asks for, in one group."""
+def _stored(config: Mapping[str, Any], objects: Mapping[str, Any] | None = None) -> RunConfig:
+    """What a run's ``config.json`` asks for, in one group; ``objects`` are fields that it cannot hold."""
+    plain = {name: _from_json(value) for name, value in config["algo"].items()}
+    if known := [name for name in objects or {} if name in plain]:
+        raise ConfigError(f"the run's folder says what {', '.join(known)} was; only what it cannot hold is given again")
     return RunConfig(
         algorithm=config["algorithm"],
         environment=config["environment"],
-        fields={name: _from_json(value) for name, value in config["algo"].items()},
+        fields={**plain, **(objects or {})},
         plan="inline",  # params do not depend on the plan, and the machine may be another
         steps=config["steps"],
         seed=config["seed"],
@@ -175,6 +187,21 @@ def _stored(config: Mapping[str, Any]) -> RunConfig:
         vector=config["vector"],
         env_options=config["env_options"],
     )
+
+
+def _check_objects(run: str, config: Mapping[str, Any], prepared: Prepared, warn: Callable[[str], None]) -> None:
+    """Refuse to open a run without the objects that its algorithm had; warn where they are others."""
+    trained, now = (each.get("code", {}).get("algo", {}) for each in (config, to_json(prepared.config())))
+    missing = [name for name in trained if name not in now]
+    if missing:
+        given = ", ".join(f"{name}=..." for name in missing)
+        raise RunError(
+            f"run {run!r} was trained with an object for {', '.join(missing)}, which its folder cannot hold. Give it "
+            f"again, weft.load({run!r}, {given}); or make it the default of an algorithm class of your own and train "
+            "that, which the command line finds by its name."
+        )
+    for name in (name for name in trained if trained[name] != now[name]):
+        warn(f"run {run!r}: {name} is not what it was trained with, or its code has changed since")
 
 
 def _from_json(value: Any) -> Any:

@@ -82,3 +82,27 @@ def test_a_field_that_a_subclass_adds_is_its_own_affair():
     assert bind(Bounded).bonus_limit == math.inf
     with pytest.raises(ConfigError, match=r"^Bounded.clip must be above 0"):
         bind(Bounded, clip=0.0)
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_what_is_of_another_kind_is_refused(cls):
+    for name in named(cls, "float"):
+        with pytest.raises(
+            ConfigError, match=rf"^{cls.__name__}\.{name} must be a number( or None)?, got 'x' \(a str\)"
+        ):
+            bind(cls, **{name: "x"})
+    for name in named(cls, "bool"):
+        with pytest.raises(ConfigError, match=rf"^{cls.__name__}\.{name} must be True or False, got 1 \(a int\)"):
+            bind(cls, **{name: 1})
+    with pytest.raises(ConfigError, match=r"\.value_cost must be a number, got True \(a bool\)"):
+        bind(cls, value_cost=True)
+
+
+def test_whole_numbers_and_tuples_are_asked_for_by_name():
+    with pytest.raises(ConfigError, match=r"^PPO.epochs must be a whole number, got 4.0 \(a float\)$"):
+        bind(weft.PPO, epochs=4.0)
+    with pytest.raises(ConfigError, match=r"^PPO.hidden must be a tuple, as \(64, 64\), got 64 \(a int\)$"):
+        bind(weft.PPO, hidden=64)
+    with pytest.raises(ConfigError, match=r"^PPO.hidden must be a whole number, got 'a' \(a str\)$"):
+        bind(weft.PPO, hidden=(64, "a"))
+    assert bind(weft.PPO, epochs=np.int64(2)).epochs == 2

@@ -374,3 +374,11 @@ def test_plain_gymnasium_and_the_vectoriser_tell_the_same_story():
                 observations[i], _ = env.reset()
     assert ends > 5
     assert (spec.max_episode_steps, spec.frame_skip) == (500, 1)
+
+
+def test_a_factory_that_gives_the_same_environment_twice_is_refused():
+    once = ScriptedEnv(length=3)
+    with pytest.raises(EnvironmentFault, match="number 1 is the same object as an earlier one"):
+        vectorise(lambda **k: once)
+    with pytest.raises(EnvironmentFault, match="number 1 is the same object"):
+        vectorise(lambda **k: gym.wrappers.TimeLimit(once, 5))  # new wrappers do not make it another

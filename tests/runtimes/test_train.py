@@ -1,6 +1,7 @@
 """Runs from the first step to the summary, as a user has them: ``weft.train``, and what it returns."""
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -334,6 +335,67 @@ def test_code_in_the_config_is_not_taken_for_the_object(tmp_path):
     assert loaded.algorithm.network == (linear_init, linear_apply)
     assert params_sha256(loaded.params) == run.summary["params_sha256"]
     assert weft.evaluate(loaded, episodes=2) == weft.evaluate(run, episodes=2)
+
+
+def test_a_network_that_a_folder_cannot_hold_is_given_again(tmp_path):
+    algorithm = weft.PPO(**SMALL, network=(linear_init, linear_apply))
+    options = {"root": tmp_path, "run": "mine", "envs": 2, "steps": 8 * 2, **QUIET}
+    run = weft.train(algorithm, f"{__name__}:make_counter", **options)
+    with pytest.raises(RunError, match=r"object for network, .* weft\.load\('mine', network=\.\.\.\)"):
+        weft.load("mine", root=tmp_path)
+    with pytest.raises(ConfigError, match="folder says what clip was"):
+        weft.load("mine", root=tmp_path, network=(linear_init, linear_apply), clip=0.1)
+    loaded = weft.load("mine", root=tmp_path, network=(linear_init, linear_apply))
+    assert params_sha256(loaded.params) == run.summary["params_sha256"]
+    assert weft.evaluate(loaded, episodes=2) == weft.evaluate(run, episodes=2)
+    with pytest.warns(UserWarning, match="network is not what it was trained with"):
+        weft.load("mine", root=tmp_path, network=(linear_init, negated_apply))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"steps": 1e6}, "steps must be a whole number or None, got 1000000.0"),
+        ({"envs": "8"}, "envs must be a whole number or None, got '8'"),
+        ({"seed": None}, "seed must be a whole number, got None"),
+        ({"seeds": True}, "seeds must be a whole number, got True"),
+        ({"lockstep": 1}, "lockstep must be True or False, got 1"),
+        ({"checkpoint_seconds": "soon"}, "checkpoint_seconds must be a number, got 'soon'"),
+        ({"run": 5}, "run must be text or None, got 5"),
+        ({"plan": 5}, "plan must be text or a weft.Plan, got 5"),
+        ({"env_options": 5}, "env_options must be a dict, got 5"),
+        ({"unroll": 12.5}, "PPO.unroll must be a whole number, got 12.5"),
+        ({"activation": 3}, "unknown activation 3"),
+    ],
+)
+def test_what_is_of_another_kind_is_refused_by_name_and_leaves_no_folder(given, words, tmp_path):
+    with pytest.raises(ConfigError, match=f"^{re.escape(words)}"):
+        weft.train("ppo", "weft:CartPole-v1", root=tmp_path / "runs", **given)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_numpys_numbers_will_do(root):
+    changes = {"envs": np.int64(8), "steps": np.int32(32 * 12), "seed": np.int64(3), "run": "numpy"}
+    run = weft.train(weft.PPO(**SMALL, clip=np.float32(0.25)), "weft:CartPole-v1", root=root, **changes, **QUIET)
+    assert run.summary["env_steps"] == 384
+    assert weft.load("numpy", root=root).algorithm.clip == 0.25
+
+
+def test_what_has_no_effect_is_said(tmp_path, capsys):
+    options = {
+        "root": tmp_path,
+        "envs": 8,
+        "steps": 32,
+        "tensorboard": False,
+        "ring": 4,
+        "channel": "tcp",
+        "max_lag": 2,
+    }
+    weft.train(weft.PPO(**SMALL), "weft:CartPole-v1", **options)
+    said = " ".join(capsys.readouterr().err.split())
+    for name, value in (("ring", 4), ("channel", "tcp"), ("max_lag", 2)):
+        assert f"{name}={value} has no effect: the plan 'env+act+learn' runs in one process" in said
+    assert "hang_seconds" not in said
 
 
 @dataclass(frozen=True)

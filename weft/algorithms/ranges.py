@@ -7,6 +7,7 @@ the run, each algorithm checks for itself.
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
@@ -45,19 +46,30 @@ RANGES: dict[str, _Range] = {
 }
 """Each field's range in words, and whether a finite number is in it; of a tuple, each of its numbers must be."""
 
+WHOLE = {"epochs", "minibatches", "recurrent_size", "hidden"}
+"""Those that must be whole numbers."""
+
 
 def check_ranges(algorithm: Algorithm) -> None:
-    """Raise ConfigError for the first field, of those in ``RANGES``, whose value is out of range or not finite.
+    """Raise ConfigError for the first field whose value cannot be: of those in ``RANGES`` no number, or out of range.
 
-    A field whose default is None may be None. Fields that a subclass adds under other names are its own affair.
+    A field whose default is None may be None; one whose default is True or False must be either. Other fields that a
+    subclass adds are its own affair.
     """
     for field in fields(algorithm):
-        value = getattr(algorithm, field.name)
+        value, name = getattr(algorithm, field.name), f"{type(algorithm).__name__}.{field.name}"
+        if isinstance(field.default, bool) and not isinstance(value, bool):
+            raise ConfigError(f"{name} must be True or False, got {value!r} (a {type(value).__name__})")
         if field.name not in RANGES or value is None:
             continue
-        words, within = RANGES[field.name]
-        name, or_none = f"{type(algorithm).__name__}.{field.name}", " or None" if field.default is None else ""
+        if isinstance(field.default, tuple) and not isinstance(value, tuple | list):
+            raise ConfigError(f"{name} must be a tuple, as {field.default}, got {value!r} (a {type(value).__name__})")
+        (words, within), whole = RANGES[field.name], field.name in WHOLE
+        or_none = " or None" if field.default is None else ""
         for number in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(number, bool) or not isinstance(number, numbers.Integral if whole else numbers.Real):
+                kind = "a whole number" if whole else "a number"
+                raise ConfigError(f"{name} must be {kind}{or_none}, got {number!r} (a {type(number).__name__})")
             if not math.isfinite(number):
                 raise ConfigError(f"{name} must be a finite number{or_none}, got {value}")
             if not within(number):

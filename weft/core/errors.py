@@ -44,7 +44,7 @@ class UnknownName(ConfigError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         self.kind, self.name, self.known = kind, name, sorted(known)
-        near = nearest(name, self.known)
+        near = nearest(str(name), self.known)
         parts = [f"unknown {kind} {name!r}."]
         if near:
             parts.append("Did you mean " + " or ".join(repr(n) for n in near) + "?")

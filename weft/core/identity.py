@@ -43,7 +43,7 @@ def is_plain(value: object) -> bool:
     """Whether a value is plain data, which can be compared as it is: None, a number, text, or a tuple of these."""
     if isinstance(value, tuple):
         return all(is_plain(v) for v in value)
-    return value is None or isinstance(value, bool | int | float | str)
+    return value is None or isinstance(value, bool | int | float | str | np.number | np.bool_)
 
 
 def identity(thing: Any, depth: int = MAX_DEPTH) -> Any:

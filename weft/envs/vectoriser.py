@@ -234,6 +234,11 @@ class Vectoriser:
             raise
         except THEIRS as error:
             raise EnvironmentRaised(self._spec.name, index, 0, "making it", error) from error
+        if any(env.unwrapped is other.unwrapped for other in self._envs):
+            raise EnvironmentFault(
+                f"environment {self._spec.name!r}: number {index} is the same object as an earlier one. The function "
+                "that makes environments must make a new one each time that it is called."
+            )
         came = observation_spec(env.observation_space, self._spec.name), action_spec(env.action_space, self._spec.name)
         for what, space, expected in zip(
             ("observation", "action"), came, (self._spec.observation, self._spec.native_action), strict=True

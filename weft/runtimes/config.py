@@ -17,6 +17,7 @@ from weft.envs.protocol import EnvLike, EnvSource
 from weft.graph.algorithm import Algorithm
 from weft.graph.graph import Graph
 from weft.plans import Machine, Plan, catalogue, executable, needs_workers, resolve
+from weft.runtimes.kinds import check_kinds
 
 if TYPE_CHECKING:
     from weft.runtimes.replicas import Layout
@@ -48,6 +49,9 @@ class RunConfig:
     lockstep: bool = False  # each learn call eats exactly the unrolls of the current params, whatever the plan
     max_lag: int | None = None  # versions that params may be behind otherwise; None: DEFAULT_LAG
 
+    def __post_init__(self) -> None:
+        check_kinds(self)
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -65,6 +69,7 @@ class Settings:
     hang_seconds: float = 60.0  # how long a worker may be stuck before it is killed and replaced
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         if not self.checkpoint_seconds >= 0:  # nor NaN; with 0, whenever there is something to save
             raise ConfigError(f"checkpoint_seconds must be at least 0, got {self.checkpoint_seconds:g}")
         if self.ring < 1:
@@ -73,6 +78,18 @@ class Settings:
             raise UnknownName("channel", self.channel, CHANNELS)
         if not self.hang_seconds > 0:
             raise ConfigError(f"hang_seconds must be above 0, got {self.hang_seconds:g}")
+
+    def without_effect(self, prepared: Prepared, max_lag: int | None) -> list[str]:
+        """What was asked for, here or as ``max_lag``, and does nothing in this run: a line for each, to warn with."""
+        where = "" if prepared.in_workers else f"the plan {str(prepared.plan)!r} runs in one process"
+        asked = {name: getattr(self, name) for name in ("ring", "channel", "hang_seconds")} if where else {}
+        lines = [f"{name}={value} has no effect: {where}" for name, value in asked.items() if value != _DEFAULTS[name]]
+        if max_lag and prepared.lockstep:
+            lines.insert(0, f"max_lag={max_lag} has no effect: {where or 'in lockstep params are never behind'}")
+        return lines
+
+
+_DEFAULTS = {f.name: f.default for f in dataclasses.fields(Settings)}
 
 
 @dataclass(frozen=True)
@@ -160,7 +177,7 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     source = open_environment(config.environment, vector=config.vector, **config.env_options)
     algorithm, tuned = _algorithm(config, source)
-    envs, steps = config.envs or tuned[0], config.steps or tuned[1]
+    envs, steps = int(config.envs or tuned[0]), int(config.steps or tuned[1])
     for what, value in (("envs", config.envs), ("steps", config.steps), ("seeds", config.seeds or None)):
         if value is not None and value < 1:
             raise ConfigError(f"{what} must be at least 1, got {value}")
@@ -201,13 +218,13 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
         plan=plan,
         steps=steps,
         envs=envs,
-        seed=config.seed,
-        seeds=config.seeds,
+        seed=int(config.seed),
+        seeds=int(config.seeds),
         vector=config.vector,
         env_options=config.env_options,
         machine=machine,
         lockstep=lockstep,
-        max_lag=0 if lockstep else DEFAULT_LAG if config.max_lag is None else config.max_lag,
+        max_lag=0 if lockstep else DEFAULT_LAG if config.max_lag is None else int(config.max_lag),
     )
 
 
@@ -254,6 +271,8 @@ def _algorithm(config: RunConfig, source: EnvSource) -> tuple[Algorithm, tuple[i
             raise ConfigError(f"algorithm must be a name or a weft.Algorithm, got {algorithm!r}")
         algorithm = algorithm.with_fields(**config.fields)
         settings = tuned(algorithm_name(algorithm), source.name, source.spec)
+    if not isinstance(algorithm.unroll, int):
+        raise ConfigError(f"{type(algorithm).__name__}.unroll must be a whole number, got {algorithm.unroll!r}")
     return algorithm, (settings.envs, settings.steps)
 
 

@@ -65,7 +65,9 @@ def train(config: RunConfig, settings: Settings) -> Run:
         open_run(settings.root, name, prepared.config(), prepared.plan.to_dict(), **rules) as folder,
         interruptible() as interrupt,
     ):
-        return _Execution(prepared, settings, folder, interrupt).run(engine)
+        execution = _Execution(prepared, settings, folder, interrupt)
+        execution.warnings += settings.without_effect(prepared, config.max_lag)
+        return execution.run(engine)
 
 
 def make_engine(prepared: Prepared, settings: Settings | None = None, logs: Path | None = None) -> Engine:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from weft.core.errors import ConfigError
 
@@ -34,10 +35,10 @@ class Difference:
 def to_json(config: Mapping[str, Any]) -> dict[str, Any]:
     """A config as it reads back from its file: tuples are lists; infinity and NaN are ``inf``, ``-inf``, ``nan``.
 
-    Raises ConfigError for what JSON cannot hold.
+    NumPy's numbers become Python's. Raises ConfigError for what JSON cannot hold.
     """
     try:
-        plain: dict[str, Any] = msgspec.to_builtins(_finite(config), str_keys=True)
+        plain: dict[str, Any] = msgspec.to_builtins(_plain(config), str_keys=True)
     except TypeError as error:
         raise ConfigError(
             f"the config cannot be written as JSON: {error}. Use numbers, text, lists and dicts."
@@ -64,9 +65,11 @@ def _words(value: Any) -> str:
     return "absent" if value is _ABSENT else msgspec.json.encode(value).decode()
 
 
-def _finite(value: Any) -> Any:
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return str(float(value))
     if isinstance(value, Mapping):
-        return {k: _finite(v) for k, v in value.items()}
-    return [_finite(v) for v in value] if isinstance(value, list | tuple) else value
+        return {k: _plain(v) for k, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
