@@ -79,7 +79,9 @@ def test_an_environment_may_write_into_its_action_without_spoiling_the_log():
     assert [row["actions"] for row in vector.snapshot()["rows"]] == [[[0.5]], [[0.25]]]
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, None, "x", np.zeros(2)])
+@pytest.mark.parametrize(
+    "bad", [np.nan, np.inf, -np.inf, 1e39, np.float32("nan"), None, "x", 1j, np.zeros(2), np.ones(1)]
+)
 def test_a_reward_that_is_no_finite_number_is_a_fault_with_index_and_step(bad):
     vector, out, made = vectorise(
         lambda **k: ScriptedEnv(reward=lambda e: bad if e.total == 3 else 1.0), first_index=10
@@ -90,6 +92,14 @@ def test_a_reward_that_is_no_finite_number_is_a_fault_with_index_and_step(bad):
     vector.step(actions(vector), out)
     with pytest.raises(EnvironmentFault, match="'scripted': number 11, step 2: the reward is"):
         vector.step(actions(vector), out)
+
+
+@pytest.mark.parametrize("good", [True, 1, np.bool_(True), np.int8(1), np.float32(1), np.float64(1), np.array(1.0)])
+def test_a_reward_of_any_kind_of_number_will_do(good):
+    vector, out, _ = vectorise(lambda **k: ScriptedEnv(reward=lambda e: good))
+    vector.reset(out)
+    vector.step(actions(vector), out)
+    assert out.reward.tolist() == [1.0, 1.0]
 
 
 def observe(fault):
