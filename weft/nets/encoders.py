@@ -14,7 +14,6 @@ from weft.core.errors import ConfigError
 from weft.core.specs import Box, Discrete, MultiBinary, MultiDiscrete, Space, SpaceTree
 from weft.core.types import Tree
 from weft.nets.convolution import Convolution
-from weft.nets.narrow import narrow_product
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "tanh": jnp.tanh,
@@ -121,7 +120,7 @@ def has_image(space: SpaceTree) -> bool:
 
 def dense(size: int, scale: float) -> nn.Dense:
     """A dense layer with an orthogonal start of the given gain, and no bias at first."""
-    return nn.Dense(size, kernel_init=nn.initializers.orthogonal(scale), dot_general=narrow_product(size))
+    return nn.Dense(size, kernel_init=nn.initializers.orthogonal(scale))
 
 
 def _zip_leaves(space: SpaceTree, tree: Tree) -> list[tuple[Space, jax.Array]]:
