@@ -3,7 +3,8 @@
 Around a host environment act is called for every step, and what it computes takes less time than the call: each array
 that is handed over must be looked at, and a NumPy array made the device's. Act is given all params and the whole
 timestep, and mostly reads the observation and half of the params (a critic's are not its affair). So the runtime looks
-at the traced function once, and leaves the rest at home. What is compiled is the same program.
+at the traced function once, and leaves the rest at home. What is compiled is the same program. (What comes back costs
+too: a record with one array in it takes microseconds more than the array.)
 """
 
 from __future__ import annotations

@@ -184,8 +184,10 @@ class HostedEngine:
         for t in range(buffer.length):
             began = clock()
             acted = act(given, carry, seen[t], noise[t])
-            action = buffer.remember(t, acted)
-            carry = acted.carry
+            if programs.recalls:
+                action = buffer.remember_action(t, acted)
+            else:
+                action, carry = buffer.remember(t, acted), acted.carry
             now = clock()
             acting += now - began
             if single:

@@ -45,7 +45,7 @@ class Programs(NamedTuple):
 
     init: Callable[..., tuple[TrainState, tuple[Tree, ...], Tree, Array]]
     noise: Callable[..., Tree]  # keys [B], the first step's number -> [T, B, ...]
-    act: ActCall  # a step's, which gives an Acted
+    act: ActCall  # a step's, which gives an Acted; where ``recalls``, the action alone
     bootstrap: Callable[[Tree, Tree, Tree], Array]
     act_and_value: ActCall  # act, and bootstrap of the same observations: one pass, one call
     extras: Callable[[tuple[Array, ...], Tree, Timestep, Tree], dict[str, Tree]]  # of a whole unroll, [T, B, ...]
@@ -96,6 +96,10 @@ def make_programs(
         carry = jax.tree.map(jnp.copy, acted.carry)
         return Acted(acted.action, carry, {} if recalls else acted.extras)
 
+    def action_alone(params: Tree, carry: Tree, timestep: Timestep, noise: Tree) -> Array:
+        action: Array = act_batch(params, carry, timestep, noise).action
+        return action
+
     def bootstrap(params: Tree, carry: Tree, observation: Tree) -> Array:
         return jax.vmap(algorithm.bootstrap, (None, 0, 0))(params, carry, observation)
 
@@ -132,7 +136,7 @@ def make_programs(
     return Programs(
         init=layout.wrap_init(init, (shared, shared, split, split)),
         noise=layout.wrap(noise, (split, plain), split_time),
-        act=ActCall(act_step, layout, split, *inputs),
+        act=ActCall(action_alone if recalls else act_step, layout, split, *inputs),
         bootstrap=layout.wrap(bootstrap, (shared, split, split), split),
         act_and_value=ActCall(act_and_value, layout, (split, split), *inputs),
         learn=layout.wrap(learn, state, (shared, shared, shared, shared), donate=(0, 1)),

@@ -65,12 +65,16 @@ class UnrollBuffer:
 
     def remember(self, t: int, acted: Acted) -> NumpyArray:
         """Keep what act gave at step t, extras too where it gave any; returns the actions as NumPy, rows in order."""
-        action = self._flat(np.asarray(acted.action))
-        self._actions[t][...] = action
         for name, value in acted.extras.items():
             row = tree_map(lambda kept: kept[t], self.block.extras[name])
             tree_map(lambda place, x: np.copyto(place, self._flat(np.asarray(x))), row, value)
-        return action
+        return self.remember_action(t, acted.action)
+
+    def remember_action(self, t: int, action: Array) -> NumpyArray:
+        """Keep the actions of step t; returns them as NumPy, rows in order."""
+        rows = self._flat(np.asarray(action)) if self.seeds else np.asarray(action)
+        self._actions[t][...] = rows
+        return rows
 
     def note_cuts(self, t: int, carry: Tree) -> None:
         """After step t: if an episode was truncated, keep its final observation and act's carry for later."""

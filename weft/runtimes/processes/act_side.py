@@ -248,6 +248,8 @@ class ActSide:
         batch = inputs[0] if size == 1 else tree_map(lambda *x: np.concatenate(x), *inputs)
         gave = act.call(act.params(acting.weights.leaves), *batch)
         acted, value = (gave, None) if acting.lockstep else gave
+        if acting.lockstep and acting.programs.recalls:
+            acted = Acted(gave, batch[0], {})  # there is nothing in its carry
         if self._on_accelerator:  # all at once: each by itself would wait for the device again
             for leaf in jax.tree.leaves((acted, value)):
                 leaf.copy_to_host_async()

@@ -101,7 +101,10 @@ class HostActor:
         carry = start
         for t in range(buffer.length):
             acted = act(given, carry, seen_by_act[t], noise[t])
-            action, carry = buffer.remember(t, acted), acted.carry
+            if programs.recalls:
+                action = buffer.remember_action(t, acted)
+            else:
+                action, carry = buffer.remember(t, acted), acted.carry
             env.step(action, buffer.outs[t + 1])
             buffer.note_cuts(t, carry)
             outlet.count(1)
