@@ -376,7 +376,8 @@ def test_what_is_of_another_kind_is_refused_by_name_and_leaves_no_folder(given, 
 
 def test_numpys_numbers_will_do(root):
     changes = {"envs": np.int64(8), "steps": np.int32(32 * 12), "seed": np.int64(3), "run": "numpy"}
-    run = weft.train(weft.PPO(**SMALL, clip=np.float32(0.25)), "weft:CartPole-v1", root=root, **changes, **QUIET)
+    algorithm = weft.PPO(**{**SMALL, "unroll": np.int64(SMALL["unroll"]), "clip": np.float32(0.25)})
+    run = weft.train(algorithm, "weft:CartPole-v1", root=root, **changes, **QUIET)
     assert run.summary["env_steps"] == 384
     assert weft.load("numpy", root=root).algorithm.clip == 0.25
 

@@ -7,12 +7,12 @@ the run, each algorithm checks for itself.
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
 from weft.core.errors import ConfigError
+from weft.core.kinds import is_number, is_whole, wrong_kind
 from weft.graph.algorithm import Algorithm
 
 _Range = tuple[str, Callable[[Any], bool]]
@@ -59,17 +59,16 @@ def check_ranges(algorithm: Algorithm) -> None:
     for field in fields(algorithm):
         value, name = getattr(algorithm, field.name), f"{type(algorithm).__name__}.{field.name}"
         if isinstance(field.default, bool) and not isinstance(value, bool):
-            raise ConfigError(f"{name} must be True or False, got {value!r} (a {type(value).__name__})")
+            raise wrong_kind(name, "True or False", value)
         if field.name not in RANGES or value is None:
             continue
         if isinstance(field.default, tuple) and not isinstance(value, tuple | list):
-            raise ConfigError(f"{name} must be a tuple, as {field.default}, got {value!r} (a {type(value).__name__})")
+            raise wrong_kind(name, f"a tuple, as {field.default}", value)
         (words, within), whole = RANGES[field.name], field.name in WHOLE
         or_none = " or None" if field.default is None else ""
         for number in value if isinstance(value, tuple | list) else (value,):
-            if isinstance(number, bool) or not isinstance(number, numbers.Integral if whole else numbers.Real):
-                kind = "a whole number" if whole else "a number"
-                raise ConfigError(f"{name} must be {kind}{or_none}, got {number!r} (a {type(number).__name__})")
+            if not (is_whole if whole else is_number)(number):
+                raise wrong_kind(name, f"{'a whole number' if whole else 'a number'}{or_none}", number)
             if not math.isfinite(number):
                 raise ConfigError(f"{name} must be a finite number{or_none}, got {value}")
             if not within(number):

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from weft.core.errors import ConfigError, UnknownName
 from weft.core.identity import identity
+from weft.core.kinds import is_whole, wrong_kind
 from weft.core.specs import Spec
 from weft.envs.protocol import EnvLike, EnvSource
 from weft.graph.algorithm import Algorithm
 from weft.graph.graph import Graph
 from weft.plans import Machine, Plan, catalogue, executable, needs_workers, resolve
-from weft.runtimes.kinds import check_kinds
+from weft.runtimes.settings_kinds import check_kinds
 
 if TYPE_CHECKING:
     from weft.runtimes.replicas import Layout
@@ -271,8 +272,9 @@ def _algorithm(config: RunConfig, source: EnvSource) -> tuple[Algorithm, tuple[i
             raise ConfigError(f"algorithm must be a name or a weft.Algorithm, got {algorithm!r}")
         algorithm = algorithm.with_fields(**config.fields)
         settings = tuned(algorithm_name(algorithm), source.name, source.spec)
-    if not isinstance(algorithm.unroll, int):
-        raise ConfigError(f"{type(algorithm).__name__}.unroll must be a whole number, got {algorithm.unroll!r}")
+    if not is_whole(algorithm.unroll):
+        raise wrong_kind(f"{type(algorithm).__name__}.unroll", "a whole number", algorithm.unroll)
+    algorithm = algorithm.with_fields(unroll=int(algorithm.unroll))  # what is counted with it goes into JSON
     return algorithm, (settings.envs, settings.steps)
 
 
