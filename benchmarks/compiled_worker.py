@@ -15,7 +15,7 @@ import optax
 
 from benchmarks import stepping
 from benchmarks.serve import Contender, serve
-from weft.runtimes.jax_setup import set_up
+from weft.runtimes.prepare.jax_setup import set_up
 
 ENOUGH_LEARN_STEPS = 10**6  # only schedules look at a run's length, and there are none here
 
@@ -25,8 +25,8 @@ def ppo(*, envs: int, unroll: int, epochs: int, minibatches: int, iterations: in
     from weft.algorithms.ppo import PPO
     from weft.core.specs import Spec
     from weft.envs.builtin import load
-    from weft.runtimes.fused import FusedEngine
-    from weft.runtimes.replicas import Layout
+    from weft.runtimes.compiled.engine import FusedEngine
+    from weft.runtimes.compiled.replicas import Layout
 
     env = load(stepping.ENVIRONMENT)
     algorithm = PPO(unroll=unroll, epochs=epochs, minibatches=minibatches).bind(

@@ -19,10 +19,10 @@ import numpy as np
 from benchmarks import machine
 from weft.core.recipe import to_recipe
 from weft.plans import Machine
-from weft.runtimes.config import RunConfig, prepare
-from weft.runtimes.processes.blueprint import Manner, draft
-from weft.runtimes.processes.launcher import Launcher
-from weft.runtimes.processes.schemas import channel_specs
+from weft.runtimes.prepare.config import RunConfig, prepare
+from weft.runtimes.workers.control.launcher import Launcher
+from weft.runtimes.workers.layout.blueprint import Manner, draft
+from weft.runtimes.workers.layout.schemas import channel_specs
 from weft.streams.bell import Bell
 from weft.streams.channel import Stamp
 from weft.streams.registry import open_reader, open_writer

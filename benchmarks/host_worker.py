@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks import stepping
 from benchmarks.serve import Contender, serve
-from weft.runtimes.jax_setup import set_up
+from weft.runtimes.prepare.jax_setup import set_up
 
 ENOUGH_STEPS = 10**9  # only schedules look at a run's length, and there are none here
 
@@ -16,8 +16,8 @@ ENOUGH_STEPS = 10**9  # only schedules look at a run's length, and there are non
 def ppo(*, envs: int, unroll: int, epochs: int, minibatches: int, plan: str = "inline") -> Contender:
     """PPO, strictly on-policy whatever the plan; a unit is one unroll and the learning from it."""
     from weft.algorithms.ppo import PPO
-    from weft.runtimes.config import RunConfig, prepare
-    from weft.runtimes.local import make_engine
+    from weft.runtimes.loop.train import make_engine
+    from weft.runtimes.prepare.config import RunConfig, prepare
 
     algorithm = PPO(unroll=unroll, epochs=epochs, minibatches=minibatches)
     sizes = {"steps": ENOUGH_STEPS, "envs": envs, "vector": "each"}

@@ -11,12 +11,12 @@ import time
 
 
 def main(environment: str) -> None:
-    from weft.runtimes.config import RunConfig
-    from weft.runtimes.jax_setup import set_up
+    from weft.runtimes.prepare.config import RunConfig
+    from weft.runtimes.prepare.jax_setup import set_up
 
     set_up(cache=True)
-    from weft.runtimes.config import prepare
-    from weft.runtimes.local import make_engine
+    from weft.runtimes.loop.train import make_engine
+    from weft.runtimes.prepare.config import prepare
 
     imported = time.time()
     engine = make_engine(prepare(RunConfig("ppo", environment)))

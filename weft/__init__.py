@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from weft.graph.graph import Graph
     from weft.nets.network import Network, NetworkOutput
     from weft.plans.plan import Plan
-    from weft.runtimes.run import Run
+    from weft.runtimes.policies.run import Run
 
 _HOME = {
     "A2C": "weft.algorithms.a2c",
@@ -58,7 +58,7 @@ _HOME = {
     "Network": "weft.nets.network",
     "NetworkOutput": "weft.nets.network",
     "Plan": "weft.plans.plan",
-    "Run": "weft.runtimes.run",
+    "Run": "weft.runtimes.policies.run",
 }
 
 __all__ = [

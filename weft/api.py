@@ -13,10 +13,10 @@ from weft.core.types import TrainState
 from weft.envs.protocol import EnvLike
 from weft.graph.algorithm import Algorithm
 from weft.plans.plan import Plan
-from weft.runtimes.config import Prepared, RunConfig, Settings, prepare
-from weft.runtimes.evaluate import Evaluation
-from weft.runtimes.jax_setup import set_up
-from weft.runtimes.run import Run
+from weft.runtimes.policies.evaluate import Evaluation
+from weft.runtimes.policies.run import Run
+from weft.runtimes.prepare.config import Prepared, RunConfig, Settings, prepare
+from weft.runtimes.prepare.jax_setup import set_up
 from weft.services.config_json import to_json
 
 
@@ -57,7 +57,7 @@ def train(
     unless set). ``ring`` is how many slices an env worker cuts its environments into, ``channel`` what joins the
     workers (``"shm"`` or ``"tcp"``), ``hang_seconds`` how long one may be stuck before it is replaced.
     """
-    from weft.runtimes.local import train as train_locally
+    from weft.runtimes.loop.train import train as train_locally
 
     refuse_while_importing("weft.train")
     _check_runtime(on)
@@ -96,7 +96,7 @@ def evaluate(
     Of a run with several seeds one plays, ``seed``, counted from 0 as in ``run.policy``; the others are played by
     giving theirs. All meet the same episodes, those of ``weft eval``. Raises ConfigError where the run has not so many.
     """
-    from weft.runtimes.evaluate import evaluate_policy
+    from weft.runtimes.policies.evaluate import evaluate_policy
 
     opened = run if isinstance(run, Run) else load(run, root=root)
     assert opened.source is not None
@@ -117,7 +117,7 @@ def show(
 
     ``envs`` and ``ring`` are ``train``'s: they decide how large the messages between workers are.
     """
-    from weft.runtimes.drawing import draw
+    from weft.runtimes.prepare.drawing import draw
 
     prepared = prepare(RunConfig(algorithm, environment, plan=plan, envs=envs), must_run=False)
     return draw(prepared, Settings(ring=ring), mermaid=mermaid)
@@ -125,7 +125,7 @@ def show(
 
 def draw_run_folder(run: str | Path, root: str | Path, *, mermaid: bool = False) -> str:
     """A run as it was laid out last, with what was measured between its workers: ``weft show RUN``."""
-    from weft.runtimes.drawing import draw_run
+    from weft.runtimes.prepare.drawing import draw_run
     from weft.services.run_folder import read_run
 
     folder = read_run(Path(root), str(run))
@@ -146,7 +146,7 @@ def open_run_folder(
     """
     import jax
 
-    from weft.runtimes.local import make_engine
+    from weft.runtimes.loop.train import make_engine
     from weft.services import checkpoints
     from weft.services.run_folder import read_run
 

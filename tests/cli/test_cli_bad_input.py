@@ -178,7 +178,7 @@ def test_a_traceback_of_the_environments_own_code_alone(train: Weft, name: str, 
     ("name", "what"),
     [
         ("NotANumber", "number 1, step 4: the reward is nan"),
-        ("Lies", "reset: observation came as shape [3] float32, but the space says Box[4] float32"),
+        ("Spread", "reset: observation came as shape [3] float32, but the space says Box[4] float32"),
         ("LiesLater", "number 0, step 6: observation came as shape [3] float32, but the space says Box[4] float32"),
         ("JaxNotANumber", "environment 'mine:JaxNotANumber' gave a reward that is not a finite number"),
     ],
@@ -234,7 +234,7 @@ def test_modules_that_raise_when_imported(weft: Weft, here: Path, what: str, con
 
 
 def test_out_of_memory_says_what_to_do(weft: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
-    from weft.runtimes import local
+    from weft.runtimes.loop import train as local
 
     def exhausted(*_: object) -> None:
         raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes")

@@ -14,13 +14,13 @@ from command_line import Weft
 from PIL import Image
 
 from weft.core.errors import ConfigError, MissingExtra, RunError
-from weft.runtimes.video import video_suffix, write_video
+from weft.runtimes.policies.video import video_suffix, write_video
 
 
 @pytest.fixture(autouse=True)
 def no_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine without ffmpeg, whatever this one has."""
-    monkeypatch.setattr("weft.runtimes.video._ffmpeg", lambda: None)
+    monkeypatch.setattr("weft.runtimes.policies.video._ffmpeg", lambda: None)
 
 
 def test_mean_deviation_and_episodes(train: Weft, weft: Weft) -> None:

@@ -123,7 +123,7 @@ class NotANumber(Walk):
         return float("nan") if self.index == 2 and self.total == 5 else 1.0
 
 
-class Lies(Walk):
+class Spread(Walk):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         return np.zeros(3, np.float32), {}
 

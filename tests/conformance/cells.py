@@ -19,8 +19,8 @@ from toys import SMALL, farthest
 
 import weft
 from weft.plans import Machine, catalogue
-from weft.runtimes.config import Prepared, RunConfig, Settings, prepare
-from weft.runtimes.local import make_engine
+from weft.runtimes.loop.train import make_engine
+from weft.runtimes.prepare.config import Prepared, RunConfig, Settings, prepare
 
 # One minibatch of everything and no normalisation across it: then replicas change nothing but the order of sums.
 LITTLE = {"unroll": 4, "hidden": (8,)}

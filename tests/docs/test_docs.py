@@ -89,7 +89,7 @@ def begins_nothing(monkeypatch):
     import weft.cli.lists
     import weft.cli.show
     import weft.cli.train
-    import weft.runtimes.config
+    import weft.runtimes.prepare.config
 
     def stop(*args, **options):
         raise Parsed
@@ -98,7 +98,7 @@ def begins_nothing(monkeypatch):
     monkeypatch.setattr(weft.cli.evaluate, "_evaluate", stop)
     monkeypatch.setattr(weft.cli.show, "_draw_run", stop)
     monkeypatch.setattr(weft.cli.lists, "_envs", stop)
-    monkeypatch.setattr(weft.runtimes.config, "prepare", stop)
+    monkeypatch.setattr(weft.runtimes.prepare.config, "prepare", stop)
     monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])  # where readers are, for examples.NAME
 
 

@@ -70,7 +70,7 @@ class Leaves(Walk):
         return super().step(action)
 
 
-class Lies(Walk):
+class Spread(Walk):
     """After step 29, which is the 30th, an observation of another shape than its space says."""
 
     def _look(self):
@@ -144,7 +144,7 @@ def forks():
 
 
 def lies():
-    return Lies()
+    return Spread()
 
 
 def not_a_number():

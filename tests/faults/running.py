@@ -157,7 +157,7 @@ def _alive(pid: int) -> bool:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-    return b"weft.runtimes.processes.worker" in command and stat.rpartition(")")[2].split()[0] != "Z"
+    return b"weft.runtimes.workers.worker" in command and stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def _entries() -> set[str]:

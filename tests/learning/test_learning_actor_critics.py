@@ -9,7 +9,7 @@ from toys import bound
 
 import weft
 from weft.algorithms.tuned import tuned
-from weft.runtimes.rollout import make_rollout
+from weft.runtimes.compiled.rollout import make_rollout
 
 THRESHOLDS = {  # algorithm, environment: steps, the return to reach (random play, the best possible)
     ("impala", "weft:CartPole-v1"): (250_000, 475),  # 22, 500

@@ -6,7 +6,7 @@ from typing import Any
 
 from weft.plans import Machine, parse
 from weft.plans.plan import Plan
-from weft.runtimes.processes.blueprint import Blueprint, Manner, draft
+from weft.runtimes.workers.layout.blueprint import Blueprint, Manner, draft
 
 
 def resolved(expression: str) -> Plan:

@@ -9,11 +9,11 @@ import sys
 import numpy as np
 import pytest
 
-from weft.runtimes.processes.account import Account, OfLane, OfLearner, OfRun, OfWorker
+from weft.runtimes.workers.counting.account import Account, OfLane, OfLearner, OfRun, OfWorker
 
 COUNT = """
 import os, signal, sys
-from weft.runtimes.processes.account import Account, OfLane, OfRun
+from weft.runtimes.workers.counting.account import Account, OfLane, OfRun
 account = Account(3, 2, 1, fd=int(sys.argv[1]))
 assert account.run[OfRun.LIMIT] == 7
 account.lanes[2][OfLane.PRODUCED] += 5

@@ -22,15 +22,15 @@ from weft.core.specs import Box, Discrete, EnvSpec, Spec
 from weft.core.trees import unflatten
 from weft.core.types import Acted, TrainState
 from weft.graph.algorithm import Algorithm
-from weft.runtimes.blocks import Block
-from weft.runtimes.processes.account import Account, OfRun
-from weft.runtimes.processes.act_side import ActSide, LaneState
-from weft.runtimes.processes.acting import Acting, sends_extras, unroll_block
-from weft.runtimes.processes.link import Link
-from weft.runtimes.processes.outlet import Outlet
-from weft.runtimes.processes.schemas import channel_specs
-from weft.runtimes.processes.side import Post, Stopped
-from weft.runtimes.processes.weights import publish
+from weft.runtimes.hosted.blocks import Block
+from weft.runtimes.roles.act import ActSide, LaneState
+from weft.runtimes.roles.acting import Acting, sends_extras, unroll_block
+from weft.runtimes.roles.unroll_writer import UnrollWriter
+from weft.runtimes.workers.control.link import Link
+from weft.runtimes.workers.counting.account import Account, OfRun
+from weft.runtimes.workers.layout.schemas import channel_specs
+from weft.runtimes.workers.side import SideContext, Stopped
+from weft.runtimes.workers.weights import publish
 from weft.streams.bell import Bell
 from weft.streams.channel import Message, Reader, Stamp, Writer
 from weft.streams.registry import create, open_reader, open_writer
@@ -59,7 +59,7 @@ class Echo(Algorithm):
 
 
 @dataclass
-class Scripted(Post):
+class Scripted(SideContext):
     """A post whose waiting is the script's turn; the run ends with it."""
 
     script: Iterator[None] = field(default_factory=lambda: iter(()))
@@ -106,7 +106,7 @@ class Table:
                 self.acting,
                 self.reader(f"timestep/{lane.index}"),
                 self.writer(f"action/{lane.index}"),
-                Outlet(lane, self.writer(f"unroll/{lane.index}"), self.block, SPEC, self.account, 0),
+                UnrollWriter(lane, self.writer(f"unroll/{lane.index}"), self.block, SPEC, self.account, 0),
             )
             for lane in lanes
         ]

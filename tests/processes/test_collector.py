@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from weft.core.delivery import Delivery
-from weft.runtimes.processes import collector as collector_module
-from weft.runtimes.processes.account import Account, OfLane, OfLearner
-from weft.runtimes.processes.collector import Collector, Inlet
+from weft.runtimes.workers import collector as collector_module
+from weft.runtimes.workers.collector import Collector, UnrollReader
+from weft.runtimes.workers.counting.account import Account, OfLane, OfLearner
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec, Leaf, Stamp
 from weft.streams.registry import create, open_reader, open_writer
@@ -27,7 +27,9 @@ class Table:
         spec = ChannelSpec("unroll", (Leaf("x", (1,), "int64"),), capacity, Delivery.BLOCK, "inproc")
         self.created = [create(spec) for _ in range(lanes)]
         self.writers = [open_writer(c.spec, self.bells[0], [self.bells[1]]) for c in self.created]
-        inlets = [Inlet(i, open_reader(c.spec, self.bells[1], self.bells[0])) for i, c in enumerate(self.created)]
+        inlets = [
+            UnrollReader(i, open_reader(c.spec, self.bells[1], self.bells[0])) for i, c in enumerate(self.created)
+        ]
         self.collector = Collector(
             inlets, pieces or lanes, self.account, 0, lockstep=lockstep, max_lag=0 if lockstep else max_lag
         )
@@ -236,7 +238,7 @@ def test_a_successor_finds_what_its_predecessor_had_taken_and_not_released(table
     t.send(0)
     t.send(1)
     assert t.collect(0) is not None  # and dies
-    inlets = [Inlet(i, open_reader(c.spec, t.bells[1], t.bells[0])) for i, c in enumerate(t.created)]
+    inlets = [UnrollReader(i, open_reader(c.spec, t.bells[1], t.bells[0])) for i, c in enumerate(t.created)]
     t.collector = Collector(inlets, 2, t.account, 0, lockstep=False, max_lag=1)
     assert sorted(t.collect(0)) == [(0, 0), (1, 0)]
     t.collector.trained()

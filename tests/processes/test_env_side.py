@@ -12,9 +12,9 @@ from weft.core.delivery import Delivery
 from weft.core.trees import tree_leaves
 from weft.envs.fake import ScriptedEnv
 from weft.envs.registry import open_environment
-from weft.runtimes.processes.account import Account
-from weft.runtimes.processes.env_side import EnvSide, Slice
-from weft.runtimes.processes.side import Post, Stopped
+from weft.runtimes.roles.step import EnvSide, Slice
+from weft.runtimes.workers.counting.account import Account
+from weft.runtimes.workers.side import SideContext, Stopped
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec, Leaf, Stamp
 from weft.streams.registry import create, open_reader, open_writer
@@ -55,7 +55,7 @@ class Bench:
             for lane in range(2)
         ]
         link: Any = None
-        return EnvSide(Post(0, "env", mine, self.account, link, life), self.factory, 1, slices)
+        return EnvSide(SideContext(0, "env", mine, self.account, link, life), self.factory, 1, slices)
 
     def close(self) -> None:
         for one in self.created.values():

@@ -13,13 +13,13 @@ import pytest
 from drafts import drafted
 
 from weft.core.delivery import Delivery
-from weft.runtimes.blocks import Block
-from weft.runtimes.processes.account import Account, OfLearner
-from weft.runtimes.processes.blueprint import Lane
-from weft.runtimes.processes.books import Books
-from weft.runtimes.processes.collector import Collector, Inlet
-from weft.runtimes.processes.gradients import GradientInlet, GradientOutlet
-from weft.runtimes.processes.outlet import Outlet
+from weft.runtimes.hosted.blocks import Block
+from weft.runtimes.roles.unroll_writer import UnrollWriter
+from weft.runtimes.workers.collector import Collector, UnrollReader
+from weft.runtimes.workers.counting.account import Account, OfLearner
+from weft.runtimes.workers.counting.ledger import AccountLedger
+from weft.runtimes.workers.gradients import GradientReader, GradientWriter
+from weft.runtimes.workers.layout.blueprint import Lane
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec, Leaf
 from weft.streams.registry import create, open_reader, open_writer
@@ -84,7 +84,7 @@ class Bench:
         self.fuse, self.forgets = fuse, forgets
         lanes, counting = len(self.blueprint.lanes), self.blueprint.counting
         self.account = Account(lanes, 1, counting)
-        self.books = Books(self.blueprint, UNROLL)
+        self.books = AccountLedger(self.blueprint, UNROLL)
         self.books.open(self.account, 0)
         self.steps = self.blueprint.lanes[0].rows * UNROLL
         self.watched = Account(lanes, 1, counting, self.account.fd)  # the same words, as workers see them
@@ -116,7 +116,7 @@ class Bench:
         return End(open_writer(self.channel(name), self.bells[0], [self.bells[1]]), self.fuse)
 
     def collector(self, lanes: list[int], rank: int) -> Collector:
-        inlets = [Inlet(lane, self.reader(f"unroll/{lane}")) for lane in lanes]
+        inlets = [UnrollReader(lane, self.reader(f"unroll/{lane}")) for lane in lanes]
         return Collector(inlets, self.blueprint.pieces, self.watched, rank, lockstep=False, max_lag=MAX_LAG)
 
     def run(self, rounds: int) -> None:
@@ -171,10 +171,10 @@ class Worker:
         block: Any = Block((), (), {}, np.zeros((UNROLL, self.lane.rows)), ())
         spec: Any = None
         self.unrolls = bench.writer(f"unroll/{rank}")
-        self.outlet = Outlet(self.lane, self.unrolls, block, spec, bench.watched, self.life)
+        self.outlet = UnrollWriter(self.lane, self.unrolls, block, spec, bench.watched, self.life)
         if bench.blueprint.central:
             self.collector, writer = bench.collector([rank], rank), bench.writer(f"gradients/{rank}")
-            self.gradients = GradientOutlet(writer, self.collector, bench.watched, rank, bench.steps, rank, self.life)
+            self.gradients = GradientWriter(writer, self.collector, bench.watched, rank, bench.steps, rank, self.life)
 
     def act(self) -> None:
         place = self.unrolls.reserve(0)
@@ -230,8 +230,8 @@ class Applies:
     def live(self) -> None:
         self.inlets = [self._inlet(lane.index) for lane in self.bench.blueprint.lanes]
 
-    def _inlet(self, rank: int) -> GradientInlet:
-        return GradientInlet(self.bench.reader(f"gradients/{rank}"), self.bench.watched, rank)
+    def _inlet(self, rank: int) -> GradientReader:
+        return GradientReader(self.bench.reader(f"gradients/{rank}"), self.bench.watched, rank)
 
     def reconnect(self, lane: int) -> None:
         self.inlets[lane] = self._inlet(lane)

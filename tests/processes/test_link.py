@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from weft.runtimes.processes.link import MAX_JSON, Link, LinkClosed
+from weft.runtimes.workers.control.link import MAX_JSON, Link, LinkClosed
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from toys import SMALL, prepared
 
 import weft
-from weft.runtimes.local import make_engine
+from weft.runtimes.loop.train import make_engine
 
 
 @pytest.mark.parametrize("plan", ["env*2 | act | learn", "(env+act)*2 | learn"])

@@ -10,15 +10,15 @@ from toys import prepared
 
 import weft
 from weft.core.errors import ConfigError
-from weft.runtimes.config import Settings
-from weft.runtimes.processes.outfit import fit_out
+from weft.runtimes.prepare.config import Settings
+from weft.runtimes.workers.layout.launch_spec import launch_spec
 from weft.streams.registry import create
 
 SMALL = weft.PPO(unroll=4, hidden=(8,))
 
 
 def test_memory_is_what_the_channels_are_given():
-    outfit = fit_out(prepared(SMALL, "CartPole-v1", plan="env*2 | act | learn", envs=8), Settings())
+    outfit = launch_spec(prepared(SMALL, "CartPole-v1", plan="env*2 | act | learn", envs=8), Settings())
     sizes: dict[str, int] = {}
     for wire in outfit.blueprint.wires:
         created = create(outfit.specs[wire.name])
@@ -30,13 +30,13 @@ def test_memory_is_what_the_channels_are_given():
 
 def test_over_sockets_each_end_has_memory_and_none_is_shared():
     run = prepared(SMALL, "CartPole-v1", plan="(env+act)*2 | learn", envs=8)
-    shared, sockets = fit_out(run, Settings()).memory(), fit_out(run, Settings(channel="tcp"))
+    shared, sockets = launch_spec(run, Settings()).memory(), launch_spec(run, Settings(channel="tcp"))
     assert sockets.memory("shm") == {}
     assert sockets.memory() == {"unroll": 2 * shared["unroll"], "params": 3 * shared["params"]}
 
 
 def test_within_one_worker_params_are_not_shared_and_unrolls_are():
-    outfit = fit_out(prepared(SMALL, "CartPole-v1", plan="env*2 | act+learn", envs=8), Settings())
+    outfit = launch_spec(prepared(SMALL, "CartPole-v1", plan="env*2 | act+learn", envs=8), Settings())
     assert set(outfit.memory("shm")) == {"timestep", "action", "unroll"}
     assert set(outfit.memory("inproc")) == {"params"}
 
@@ -46,10 +46,10 @@ def test_within_one_worker_params_are_not_shared_and_unrolls_are():
 )
 def test_more_than_the_machine_has_is_refused_and_says_what_takes_it(lockstep, lag):
     run = prepared(SMALL, "CartPole-v1", plan="env*2 | act | learn", envs=8, lockstep=lockstep)
-    total = sum(fit_out(run, Settings()).memory().values())
+    total = sum(launch_spec(run, Settings()).memory().values())
 
     def on(memory):
-        return fit_out(replace(run, machine=replace(run.machine, memory=memory)), Settings())
+        return launch_spec(replace(run, machine=replace(run.machine, memory=memory)), Settings())
 
     on(total)
     on(0)  # unknown
@@ -64,13 +64,13 @@ def test_more_than_the_machine_has_is_refused_and_says_what_takes_it(lockstep, l
 
 def test_what_workers_cannot_import_is_refused():
     with pytest.raises(ConfigError, match=r"environment .*which a worker process cannot import.*plan 'inline'"):
-        fit_out(prepared(SMALL, lambda: _pole(), plan="env | act | learn"), Settings())
+        launch_spec(prepared(SMALL, lambda: _pole(), plan="env | act | learn"), Settings())
 
     class Here(weft.PPO):
         pass
 
     with pytest.raises(ConfigError, match=r"the algorithm is .*Here, which a worker process cannot import"):
-        fit_out(prepared(Here(unroll=4, hidden=(8,)), "CartPole-v1", plan="env | act | learn"), Settings())
+        launch_spec(prepared(Here(unroll=4, hidden=(8,)), "CartPole-v1", plan="env | act | learn"), Settings())
 
 
 def _pole():

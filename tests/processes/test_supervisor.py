@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from drafts import drafted
 
-from weft.runtimes.processes.supervisor import (
+from weft.runtimes.workers.control.supervisor import (
     MAX_EARLY_DEATHS,
     MAX_EARLY_KILLS,
     MAX_FRUITLESS_DEATHS,

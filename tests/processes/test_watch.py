@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from drafts import drafted
 
-from weft.runtimes.processes.account import Account, OfWorker
-from weft.runtimes.processes.watch import COMPILING, Watch
+from weft.runtimes.workers.control.watch import COMPILING, Watch
+from weft.runtimes.workers.counting.account import Account, OfWorker
 
 
 class Watched:

@@ -9,7 +9,7 @@ import pytest
 from drafts import drafted
 
 from weft.plans import Machine
-from weft.runtimes.processes.launcher import Launcher
+from weft.runtimes.workers.control.launcher import Launcher
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
 OURS = (*THREADS, "CUDA_VISIBLE_DEVICES", "JAX_PLATFORMS", "XLA_PYTHON_CLIENT_PREALLOCATE")

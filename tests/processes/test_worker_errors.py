@@ -6,7 +6,7 @@ import pytest
 
 from weft.core.errors import ChannelError, EnvironmentFault, EnvironmentRaised
 from weft.core.trees import tree_map, unflatten
-from weft.runtimes.processes.worker import _told
+from weft.runtimes.workers.worker import _told
 
 WHERE = "in fragment learn, at learn step 7"
 

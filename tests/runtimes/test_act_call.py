@@ -10,9 +10,9 @@ from toys import bound
 
 import weft
 from weft.core.types import Timestep
-from weft.runtimes.act_call import ActCall
-from weft.runtimes.programs import make_programs
-from weft.runtimes.replicas import Layout, Lies
+from weft.runtimes.compiled.replicas import Layout, Spread
+from weft.runtimes.hosted.act_call import ActCall
+from weft.runtimes.hosted.programs import make_programs
 
 ROWS = 3
 PARAMS = {"bias": jnp.arange(2.0), "critic": jnp.ones(5), "scale": jnp.float32(3)}
@@ -47,7 +47,7 @@ def within_a_call(params: Any, carry: Any, timestep: Timestep, noise: Any) -> An
 def handed(function: Any) -> tuple[ActCall, tuple[Any, ...]]:
     arguments = PARAMS, jnp.arange(float(ROWS)), TIMESTEP, NOISE
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arguments)
-    return ActCall(function, Layout((jax.local_devices()[0],)), Lies.SPLIT, *one), arguments
+    return ActCall(function, Layout((jax.local_devices()[0],)), Spread.SPLIT, *one), arguments
 
 
 @pytest.mark.parametrize(

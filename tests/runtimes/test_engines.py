@@ -16,8 +16,8 @@ from weft.core.types import Acted
 from weft.envs.jax_on_host import JaxOnHost, JaxOnHostFactory
 from weft.envs.protocol import EnvSource, Transition
 from weft.envs.registry import open_environment
-from weft.runtimes.hoist import MAX_BYTES
-from weft.runtimes.local import make_engine
+from weft.runtimes.compiled.hoist import MAX_BYTES
+from weft.runtimes.loop.train import make_engine
 from weft.services import checkpoints
 
 ENVS = 8
@@ -178,9 +178,9 @@ def test_the_plan_changes_the_speed_and_not_the_result(compiled):
 
 
 def test_an_engine_runs_on_the_device_of_its_layout():
-    from weft.runtimes.fused import FusedEngine
-    from weft.runtimes.hosted import HostedEngine
-    from weft.runtimes.replicas import Layout
+    from weft.runtimes.compiled.engine import FusedEngine
+    from weft.runtimes.compiled.replicas import Layout
+    from weft.runtimes.hosted.engine import HostedEngine
 
     third = jax.devices()[2]
     run = prepared(Probe(), Counter(), envs=2)

@@ -10,11 +10,11 @@ import pytest
 
 from weft.core.delivery import Delivery
 from weft.plans import Machine, parse
-from weft.runtimes.processes.account import Account, OfGrad, OfLane, OfRun, OfWorker
-from weft.runtimes.processes.blueprint import Blueprint, Manner, draft
-from weft.runtimes.processes.gauges import WINDOW, Gauges, message_bytes
-from weft.runtimes.processes.link import Link
-from weft.runtimes.processes.side import Post
+from weft.runtimes.workers.control.link import Link
+from weft.runtimes.workers.counting.account import Account, OfGrad, OfLane, OfRun, OfWorker
+from weft.runtimes.workers.counting.gauges import WINDOW, Gauges, message_bytes
+from weft.runtimes.workers.layout.blueprint import Blueprint, Manner, draft
+from weft.runtimes.workers.side import SideContext
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec
 from weft.streams.schema import Leaf
@@ -208,7 +208,7 @@ def test_the_bytes_of_a_message_are_those_of_its_arrays() -> None:
 def test_a_side_that_never_waits_is_seen_to_be_busy() -> None:
     account, bell = Account(1, 1, 1), Bell()
     link, theirs = Link.pair()
-    post = Post(0, "learn-0", bell, account, link)
+    post = SideContext(0, "learn-0", bell, account, link)
     try:
         post.tick()  # what was before, loading and making, is no work
         assert account.sides[0][OfWorker.BUSY_NS] == 0

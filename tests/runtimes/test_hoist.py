@@ -10,7 +10,7 @@ import weft
 from weft.core.specs import Box, Discrete, EnvSpec, MultiBinary, MultiDiscrete
 from weft.core.types import Timestep
 from weft.ops.distributions import distribution_for
-from weft.runtimes.hoist import MAX_BYTES, hoist
+from weft.runtimes.compiled.hoist import MAX_BYTES, hoist
 
 BOUNDED = Box((3,), "float32", -np.ones(3), np.ones(3))
 KINDS = {
@@ -150,7 +150,7 @@ def test_the_rest_of_ppo_draws_nothing(action, fields):
 
 
 def test_the_noise_of_the_toys_is_hoisted_out_of_their_rollout():
-    from weft.runtimes.rollout import make_rollout
+    from weft.runtimes.compiled.rollout import make_rollout
 
     algorithm, source = bound(weft.PPO(unroll=4, minibatches=1, hidden=(8,)), Counter())
     rollout = make_rollout(algorithm, source.pure)

@@ -8,9 +8,9 @@ from toys import Counter, Probe, bound
 
 from weft.core.specs import Box, Discrete, EnvSpec
 from weft.core.types import Acted
-from weft.runtimes.blocks import allocate_block, block_schema
-from weft.runtimes.rollout import make_rollout
-from weft.runtimes.unroll_buffer import UnrollBuffer
+from weft.runtimes.compiled.rollout import make_rollout
+from weft.runtimes.hosted.blocks import allocate_block, block_schema
+from weft.runtimes.hosted.unroll_buffer import UnrollBuffer
 
 
 def count_slowly(rewards, ended, valid):

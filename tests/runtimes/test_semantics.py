@@ -9,8 +9,8 @@ from toys import SMALL, Counter, CounterGym, Probe, last_unroll, prepared, same,
 import weft
 from weft.envs.jax_on_host import JaxOnHostFactory
 from weft.envs.protocol import EnvSource
-from weft.runtimes.local import make_engine
-from weft.runtimes.rollout import Cut, bootstrap_all, bootstrap_once
+from weft.runtimes.compiled.rollout import Cut, bootstrap_all, bootstrap_once
+from weft.runtimes.loop.train import make_engine
 
 ENVS = 2
 LOOPS = ["compiled", "gymnasium", "jax on host"]

@@ -16,8 +16,8 @@ import weft
 from weft.core.errors import ConfigError, EnvironmentFault, EnvironmentRaised, LearningDiverged, RunError
 from weft.core.types import Acted, TrainState
 from weft.envs.fake import ScriptedEnv
-from weft.runtimes.config import Settings
-from weft.runtimes.evaluate import evaluate_policy
+from weft.runtimes.policies.evaluate import evaluate_policy
+from weft.runtimes.prepare.config import Settings
 from weft.services.checkpoints import params_sha256
 
 QUIET = {"quiet": True, "tensorboard": False}

@@ -15,7 +15,7 @@ from weft.cli.flags import Flags, parse
 from weft.cli.reserved import stdout_reserved
 
 if TYPE_CHECKING:
-    from weft.runtimes.evaluate import Evaluation
+    from weft.runtimes.policies.evaluate import Evaluation
 
 ABOUT = "Play whole episodes with a trained run's policy; nothing is learned, and the run stays as it is."
 
@@ -56,12 +56,12 @@ def main(command: str, arguments: list[str]) -> int:
 
 def _evaluate(flags: EvalFlags) -> tuple[Path, dict[int, Evaluation], Path | None]:
     """The run's folder, the results of each of its seeds, and where the video is."""
-    from weft.runtimes.jax_setup import set_up
+    from weft.runtimes.prepare.jax_setup import set_up
 
     set_up(cache=True)
     from weft.api import open_run_folder
-    from weft.runtimes.evaluate import evaluate_policy, record_episode
-    from weft.runtimes.video import video_suffix, write_video
+    from weft.runtimes.policies.evaluate import evaluate_policy, record_episode
+    from weft.runtimes.policies.video import video_suffix, write_video
 
     suffix = video_suffix() if flags.video else ""  # before the episodes are played, not after
     run, prepared = open_run_folder(flags.run, flags.root, warn=_warn)

@@ -48,8 +48,8 @@ def main(command: str, arguments: list[str]) -> int:
     (asked,), fields, env_options = parse_with_algorithm("weft show", ABOUT, arguments, Flags(ShowFlags, "the drawing"))
     flags = ShowFlags(**asked)
 
-    from weft.runtimes.config import RunConfig, Settings, prepare
-    from weft.runtimes.drawing import draw
+    from weft.runtimes.prepare.config import RunConfig, Settings, prepare
+    from weft.runtimes.prepare.drawing import draw
 
     config = RunConfig(flags.algorithm, flags.environment, fields, flags.plan, envs=flags.envs, env_options=env_options)
     settings = Settings(ring=flags.ring)

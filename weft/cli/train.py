@@ -103,11 +103,11 @@ def closing(summary: dict[str, Any]) -> str:
 
 
 def _train(flags: RunFlags, output: OutputFlags, fields: dict[str, Any], env_options: dict[str, Any]) -> dict[str, Any]:
-    from weft.runtimes.config import RunConfig, Settings
-    from weft.runtimes.jax_setup import set_up
+    from weft.runtimes.prepare.config import RunConfig, Settings
+    from weft.runtimes.prepare.jax_setup import set_up
 
     set_up(cache=True)
-    from weft.runtimes.local import train
+    from weft.runtimes.loop.train import train
 
     config = RunConfig(
         algorithm=flags.algorithm,

@@ -1,0 +1,1 @@
+"""A pure graph as one XLA program."""

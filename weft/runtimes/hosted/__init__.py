@@ -1,0 +1,1 @@
+"""A host loop around compiled pieces."""

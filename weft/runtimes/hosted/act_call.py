@@ -1,0 +1,99 @@
+"""A step's call of act, handed only what it reads.
+
+Around a host environment act is called for every step, and what it computes takes less time than the call: each array
+that is handed over must be looked at, and a NumPy array made the device's. Act is given all params and the whole
+timestep, and mostly reads the observation and half of the params (a critic's are not its affair). So the runtime looks
+at the traced function once, and leaves the rest at home. What is compiled is the same program. (What comes back costs
+too: a record with one array in it takes microseconds more than the array.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from itertools import compress
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import Literal
+
+from weft.core.types import Array, Timestep, Tree
+from weft.runtimes.compiled.replicas import Layout, Spread
+from weft.runtimes.loop.engine import is_key
+
+
+class ActCall:
+    """``function(params, carry, timestep, noise)`` for a batch, compiled for a layout, without what it does not read.
+
+    The rest are examples (``ShapeDtypeStruct``) of what it takes, for a batch of one; ``gives`` says how the results
+    lie. Traced when first asked for anything.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Tree],
+        layout: Layout,
+        gives: Tree,
+        params: Tree,
+        carry: Tree,
+        timestep: Timestep,
+        noise: Tree,
+    ) -> None:
+        self._function, self._layout, self._gives = function, layout, gives
+        self._params, self._carry, self._timestep, self._noise = params, carry, timestep, noise
+
+    def params(self, leaves: Iterable[Array]) -> tuple[Array, ...]:
+        """Of all leaves of the params, in their order, those to be handed over."""
+        return tuple(compress(leaves, self._reads[0]))
+
+    def seen(self, timestep: Timestep) -> tuple[Array, ...]:
+        """The leaves of a timestep that are to be handed over, ``[B, ...]`` or ``[K, B, ...]``."""
+        return tuple(compress(jax.tree.leaves(timestep), self._reads[1]))
+
+    @cached_property
+    def call(self) -> Callable[[tuple[Array, ...], Tree, tuple[Array, ...], Tree], Tree]:
+        """The compiled function of ``params(...)``, the carry, ``seen(...)`` and the noise."""
+        params, timestep = jax.tree.flatten(self._params), jax.tree.flatten(self._timestep)
+
+        def lean(given: tuple[Array, ...], carry: Tree, seen: tuple[Array, ...], noise: Tree) -> Tree:
+            batch = seen[0].shape[0]
+            whole = [jnp.zeros((batch, *like.shape[1:]), like.dtype) for like in timestep[0]]
+            return self._function(
+                jax.tree.unflatten(params[1], _filled(map(_nothing, params[0]), self._reads[0], given)),
+                carry,
+                jax.tree.unflatten(timestep[1], _filled(whole, self._reads[1], seen)),
+                noise,
+            )
+
+        return self._layout.wrap(lean, (Spread.SHARED, Spread.SPLIT, Spread.SPLIT, Spread.SPLIT), self._gives)
+
+    @cached_property
+    def _reads(self) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+        """Which leaves of the params and of the timestep it reads; of the timestep, at least one is handed over."""
+        arguments = self._params, self._carry, self._timestep, self._noise
+        read = iter(_read(jax.make_jaxpr(self._function)(*arguments).jaxpr))
+        params, _, timestep, _ = (
+            tuple(next(read) or is_key(leaf) for leaf in jax.tree.leaves(tree)) for tree in arguments
+        )
+        return params, timestep if any(timestep) else (True, *timestep[1:])
+
+
+def _read(jaxpr: Any) -> list[bool]:
+    """For each input of a jaxpr whether anything that it gives, or does, depends on it. Does not look into calls."""
+    needed = {id(var) for var in jaxpr.outvars if not isinstance(var, Literal)}
+    for equation in reversed(jaxpr.eqns):
+        if equation.effects or any(id(var) in needed for var in equation.outvars):
+            needed |= {id(var) for var in equation.invars if not isinstance(var, Literal)}
+    return [id(var) in needed for var in jaxpr.invars]
+
+
+def _filled(whole: Iterable[Array], reads: tuple[bool, ...], given: tuple[Array, ...]) -> list[Array]:
+    """``whole`` with what was ``given`` in its places."""
+    coming = iter(given)
+    return [next(coming) if read else other for other, read in zip(whole, reads, strict=True)]
+
+
+def _nothing(like: jax.ShapeDtypeStruct) -> Array:
+    """Stands for what is not read."""
+    return jnp.zeros(like.shape, like.dtype)

@@ -1,0 +1,151 @@
+"""The compiled functions around a host environment: what a step calls, and what an unroll calls.
+
+A step's act call gives the action and nothing else where it can: what learn wants remembered (log-probability, value)
+is then found for the whole unroll at once, inside learn's program, from what act saw and the noise it was handed. That
+makes the step's call much shorter, and the numbers do not depend on how environments were batched for inference. An
+act that carries something from step to step keeps its extras as it goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from weft.core.keys import env_keys, fragment_key, step_keys
+from weft.core.types import Acted, Array, Metrics, Timestep, TrainState, Tree, Unroll
+from weft.graph.algorithm import Algorithm
+from weft.graph.graph import Graph
+from weft.graph.loops import as_schema, policy_view, timestep_schema, widen
+from weft.runtimes.compiled.hoist import hoist
+from weft.runtimes.compiled.replicas import Layout, Spread
+from weft.runtimes.hosted.act_call import ActCall
+from weft.runtimes.hosted.blocks import Block, as_unroll, join, seen
+from weft.runtimes.loop.engine import Finite, all_finite, is_key, make_stages
+
+_SPLIT: Any = Spread.SPLIT
+_SPLIT_TIME: Any = Spread.SPLIT_TIME
+UNROLL_LIES = Unroll(**dict.fromkeys(Unroll._fields, _SPLIT_TIME))._replace(
+    carry=_SPLIT, last_observation=_SPLIT, last_first=_SPLIT
+)
+BLOCK_LIES = Block(**dict.fromkeys(Block._fields, _SPLIT_TIME))._replace(carry=_SPLIT)
+
+
+class Recall(NamedTuple):
+    """What act saw in an unroll and what it was handed: enough to find its extras again."""
+
+    timestep: Timestep  # [T, B, ...]
+    noise: Tree  # [T, B, ...]
+
+
+class Programs(NamedTuple):
+    """The compiled functions of a bound algorithm; shapes are those of one replica and one seed."""
+
+    init: Callable[..., tuple[TrainState, tuple[Tree, ...], Tree, Array]]
+    noise: Callable[..., Tree]  # keys [B], the first step's number -> [T, B, ...]
+    act: ActCall  # a step's, which gives an Acted; where ``recalls``, the action alone
+    bootstrap: Callable[[Tree, Tree, Tree], Array]
+    act_and_value: ActCall  # act, and bootstrap of the same observations: one pass, one call
+    extras: Callable[[tuple[Array, ...], Tree, Timestep, Tree], dict[str, Tree]]  # of a whole unroll, [T, B, ...]
+    learn: Callable[..., tuple[TrainState, tuple[Tree, ...], Metrics, Finite]]
+    learn_blocks: Callable[..., tuple[TrainState, tuple[Tree, ...], Metrics, Finite]]  # learn from blocks, and noise
+    recalls: bool  # a step's act leaves the extras out: they are found from a Recall
+
+
+def make_programs(
+    algorithm: Algorithm, graph: Graph, layout: Layout, *, recalls: bool = True, pieces: int = 1
+) -> Programs:
+    """The functions, to be compiled when they are first called.
+
+    Without ``recalls`` every act call gives its extras, as it must where params may change within an unroll. Where act
+    has a carry it always does. ``pieces``: blocks in a batch of ``learn_blocks``.
+    """
+    stages = make_stages(algorithm, graph)
+    params = jax.eval_shape(algorithm.init, jax.eval_shape(lambda: jax.random.key(0))).params
+    structure = jax.tree.structure(params)
+    start = algorithm.initial_carry()
+    recalls = recalls and not jax.tree.leaves(start)
+
+    def init(seed: Array, indices: Array) -> tuple[TrainState, tuple[Tree, ...], Tree, Array]:
+        train, fragments = stages.init(seed)
+        batch = indices.shape[0]
+        carry = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (batch, *jnp.shape(x))), start)
+        return train, fragments, carry, env_keys(fragment_key(seed, "act"), indices)
+
+    several = policy_view(timestep_schema(algorithm.spec.environment, 1))
+    one = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype), several)
+    act = hoist(algorithm.act, params, as_schema(start), one)
+    drawn = jax.eval_shape(act.early, jax.eval_shape(lambda: jax.random.key(0)))
+
+    def for_numpy(early: Tree) -> Tree:
+        return jax.tree.map(lambda x: jax.random.key_data(x) if is_key(x) else x, early)  # NumPy has no keys
+
+    def noise(keys: Array, step: Array) -> Tree:
+        return for_numpy(jax.vmap(jax.vmap(act.early))(step_keys(keys, step, algorithm.unroll)))
+
+    def act_batch(params: Tree, carry: Tree, timestep: Timestep, noise: Tree) -> Acted:
+        noise = jax.tree.map(lambda like, x: jax.random.wrap_key_data(x) if is_key(like) else x, drawn, noise)
+        acted: Acted = jax.vmap(act.rest, (0, None, 0, 0))(noise, params, carry, timestep)
+        return acted
+
+    def act_step(params: Tree, carry: Tree, timestep: Timestep, noise: Tree) -> Acted:
+        acted = act_batch(params, carry, timestep, noise)
+        # A copy: a carry that is the observation itself would else be a view of a buffer that is written again.
+        carry = jax.tree.map(jnp.copy, acted.carry)
+        return Acted(acted.action, carry, {} if recalls else acted.extras)
+
+    def action_alone(params: Tree, carry: Tree, timestep: Timestep, noise: Tree) -> Array:
+        action: Array = act_batch(params, carry, timestep, noise).action
+        return action
+
+    def bootstrap(params: Tree, carry: Tree, observation: Tree) -> Array:
+        return jax.vmap(algorithm.bootstrap, (None, 0, 0))(params, carry, observation)
+
+    def act_and_value(params: Tree, carry: Tree, timestep: Timestep, noise: Tree) -> tuple[Acted, Array]:
+        value = bootstrap(params, carry, timestep.observation)
+        return act_step(params, carry, timestep, noise), value
+
+    def learn(
+        train: TrainState, fragments: tuple[Tree, ...], unroll: Unroll, recall: Recall | None
+    ) -> tuple[TrainState, tuple[Tree, ...], Metrics, Finite]:
+        if recall is not None:
+            again = jax.vmap(act_batch, (None, None, 0, 0))(train.params, unroll.carry, recall.timestep, recall.noise)
+            unroll = unroll._replace(extras=again.extras)
+        train, fragments, metrics, finite = stages.learn(train, fragments, unroll)
+        return train, fragments, metrics, finite._replace(learned=finite.learned & all_finite(train.params))
+
+    def extras_of(leaves: tuple[Array, ...], carry: Tree, timestep: Timestep, noise: Tree) -> dict[str, Tree]:
+        params = jax.tree.unflatten(structure, leaves)
+        again: Acted = jax.vmap(act_batch, (None, None, 0, 0))(params, carry, timestep, noise)
+        return again.extras
+
+    def learn_blocks(
+        train: TrainState, fragments: tuple[Tree, ...], blocks: tuple[Block, ...], noise: Tree | None
+    ) -> tuple[TrainState, tuple[Tree, ...], Metrics, Finite]:
+        block = join(blocks)
+        recall = None if noise is None else Recall(seen(block), noise)
+        # A barrier: what follows is then compiled as it is where the unroll comes in one piece, bit for bit.
+        unroll, recall = jax.lax.optimization_barrier((as_unroll(block), recall))
+        return learn(train, fragments, unroll, recall)
+
+    inputs = params, widen(as_schema(start), (1,)), several, widen(jax.eval_shape(for_numpy, drawn), (1,))
+    shared, split, plain, split_time = Spread.SHARED, Spread.SPLIT, Spread.PLAIN, Spread.SPLIT_TIME
+    state = (shared, shared, UNROLL_LIES, split_time)
+    return Programs(
+        init=layout.wrap_init(init, (shared, shared, split, split)),
+        noise=layout.wrap(noise, (split, plain), split_time),
+        act=ActCall(action_alone if recalls else act_step, layout, split, *inputs),
+        bootstrap=layout.wrap(bootstrap, (shared, split, split), split),
+        act_and_value=ActCall(act_and_value, layout, (split, split), *inputs),
+        learn=layout.wrap(learn, state, (shared, shared, shared, shared), donate=(0, 1)),
+        extras=layout.wrap(extras_of, (shared, split, split_time, split_time), split_time),
+        learn_blocks=layout.wrap(
+            learn_blocks,
+            (shared, shared, (BLOCK_LIES,) * pieces, split_time),
+            (shared, shared, shared, shared),
+            donate=(0, 1),
+        ),
+        recalls=recalls,
+    )

@@ -1,0 +1,1 @@
+"""Dispatch, report, checkpoint, summary: the same for every engine."""

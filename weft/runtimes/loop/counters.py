@@ -1,0 +1,153 @@
+"""How far a run is: counters that are saved with it, and the speed that they give."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.runtimes.loop.engine import Report
+from weft.telemetry.episodes import EpisodeWindow
+from weft.telemetry.ledger import Ledger
+
+
+@dataclass
+class Counters:
+    """Counters of one run. ``steps_per_learn`` are environment steps of one learn call, all seeds together."""
+
+    steps_per_learn: int
+    lanes: int = 1  # seeds
+    learn_steps: int = 0
+    earlier_seconds: float = 0.0  # of training, before this process
+    windows: list[EpisodeWindow] = field(default_factory=list)
+    ledger: Ledger = field(default_factory=Ledger)
+    shares: dict[str, float] = field(default_factory=dict)
+    latest: dict[str, float] = field(default_factory=dict)  # the newest metrics
+    restarts: int = 0  # of workers
+    warm_up: int = 1  # learn steps whose speed does not count: compilation, and what workers did meanwhile
+    figures: dict[str, float] = field(default_factory=dict)  # what else the engine told last
+    streams: dict[str, dict[str, float]] = field(default_factory=dict)  # what passed between workers, as told last
+
+    def __post_init__(self) -> None:
+        self.windows = self.windows or [EpisodeWindow() for _ in range(self.lanes)]
+        self._began, self._first = time.perf_counter(), self.learn_steps
+        self._steady: tuple[float, int] | None = None  # when the first report came, and the steps until then
+        self._taken: deque[tuple[float, int]] = deque([(self._began, self.env_steps)], maxlen=16)
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps trained on, all seeds together."""
+        return self.learn_steps * self.steps_per_learn
+
+    @property
+    def wall_seconds(self) -> float:
+        """Of training in all, compilation included; the time between two processes is not."""
+        return self.earlier_seconds + time.perf_counter() - self._began
+
+    @property
+    def compile_seconds(self) -> float:
+        """From the start of this process's training to its first report."""
+        return (self._steady[0] - self._began) if self._steady else 0.0
+
+    @property
+    def env_steps_per_second(self) -> float:
+        """Since the first report, which compilation delays; over all where there was but one."""
+        now, steps = self._taken[-1]
+        if self._steady is not None and steps > self._steady[1] and now > self._steady[0]:
+            return (steps - self._steady[1]) / (now - self._steady[0])
+        return self.env_steps / max(self.wall_seconds, 1e-9)
+
+    @property
+    def return_mean(self) -> float:
+        """Over the last 100 episodes of each seed; NaN before the first."""
+        return sum(window.return_mean for window in self.windows) / len(self.windows)
+
+    @property
+    def recent_rate(self) -> float:
+        """Environment steps per second over the last few reports; 0 before the first."""
+        (then, before), (now, steps) = self._taken[0], self._taken[-1]
+        return (steps - before) / (now - then) if now > then else 0.0
+
+    @property
+    def seconds_per_learn(self) -> float:
+        """Of late, compilation aside; 0 where that is not known yet."""
+        return self.steps_per_learn / self.recent_rate if len(self._taken) > 1 and self._steady else 0.0
+
+    def take(self, report: Report) -> None:
+        """Count a report."""
+        now = time.perf_counter()
+        self.learn_steps += report.learn_steps
+        if report.samples is None:
+            samples = report.learn_steps * self.steps_per_learn
+            self.ledger.produce(samples)
+            self.ledger.train(samples)
+        else:
+            self.ledger = report.samples
+        self.figures, self.restarts = report.figures, self.restarts + report.restarts
+        self.streams = report.streams or self.streams
+        for window, episodes in zip(self.windows, report.episodes, strict=True):
+            for episode in episodes:
+                window.add(*episode)
+        for stage, seconds in report.shares.items():
+            self.shares[stage] = self.shares.get(stage, 0.0) + seconds
+        self.latest = {name: float(values[-1].mean()) for name, values in report.metrics.items()}
+        if self._steady is None and self.learn_steps >= self._first + self.warm_up:
+            self._steady = (now, self.env_steps)
+            self._taken.clear()  # what came before was mostly compilation
+        self._taken.append((now, self.env_steps))
+
+    def record(self) -> dict[str, Any]:
+        """What is shown and logged."""
+        window = self.windows[0]
+        record: dict[str, Any] = {
+            "env_steps": self.env_steps,
+            "learn_steps": self.learn_steps,
+            "wall_seconds": round(self.wall_seconds, 3),
+            "env_steps_per_second": round(self.recent_rate, 1),
+            "episodes": sum(w.total for w in self.windows),
+            "return_mean": self.return_mean,
+            "episode_length_mean": window.length_mean,
+        }
+        record |= {f"loss/{name}" if name != "loss" else "loss/total": value for name, value in self.latest.items()}
+        total = sum(self.shares.values())
+        if total > 0:
+            record |= {f"time/{stage}": seconds / total for stage, seconds in self.shares.items()}
+        if self.lanes > 1:
+            record |= {f"return_mean/{k}": w.return_mean for k, w in enumerate(self.windows)}
+        return record | self.figures
+
+    def go_back(self, document: dict[str, Any] | None) -> None:
+        """Count from a checkpoint again, or from nothing; the time that was spent since stays spent."""
+        self.learn_steps = document["learn_steps"] if document else 0
+        if document:
+            self.windows = [EpisodeWindow.from_json(window) for window in document["windows"]]
+        else:
+            self.windows = [EpisodeWindow() for _ in range(self.lanes)]
+        self._steady, self._first = None, self.learn_steps
+        self._taken = deque([(time.perf_counter(), self.env_steps)], maxlen=16)
+
+    def to_document(self) -> dict[str, Any]:
+        """For a checkpoint; ``from_document`` brings it back."""
+        return {
+            "learn_steps": self.learn_steps,
+            "wall_seconds": self.wall_seconds,
+            "windows": [window.to_json() for window in self.windows],
+            "ledger": self.ledger.to_json(),
+            "restarts": self.restarts,
+        }
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any], steps_per_learn: int, warm_up: int = 1) -> Counters:
+        """Go on counting where a checkpoint left off."""
+        windows = [EpisodeWindow.from_json(window) for window in document["windows"]]
+        return cls(
+            steps_per_learn=steps_per_learn,
+            lanes=len(windows),
+            learn_steps=document["learn_steps"],
+            earlier_seconds=document["wall_seconds"],
+            windows=windows,
+            ledger=Ledger.from_json(document["ledger"]),
+            restarts=document.get("restarts", 0),
+            warm_up=warm_up,
+        )

@@ -1,0 +1,343 @@
+"""The local runtime: carries out a run on this machine, from its folder's first file to its summary.
+
+prepare    open the environment, fill the defaults, resolve the plan            (config.py)
+engine     made, and so refused, before there is a folder
+resume     from the newest whole checkpoint, if the folder has one
+loop       dispatch some learn calls; meanwhile read, log and show those before
+save       every half minute, when asked to stop, and at the end
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from weft.core.errors import (
+    CheckpointError,
+    EnvironmentFault,
+    LearningDiverged,
+    RunError,
+    WeftError,
+    WorkerFailed,
+)
+from weft.runtimes.compiled.engine import MAX_DISPATCH, FusedEngine
+from weft.runtimes.hosted.engine import HostedEngine
+from weft.runtimes.loop.counters import Counters
+from weft.runtimes.loop.engine import Engine, Report, StateLost
+from weft.runtimes.loop.interrupt import Interrupt, interruptible
+from weft.runtimes.loop.summary import summarise
+from weft.runtimes.policies.run import Run
+from weft.runtimes.prepare.config import Prepared, RunConfig, Settings, layout_of, prepare
+from weft.services import checkpoints
+from weft.services.run_folder import RunFolder, default_name, open_run
+from weft.telemetry.ledger import Ledger
+from weft.telemetry.plain import Plain, Quiet
+from weft.telemetry.telemetry import Telemetry, open_telemetry
+from weft.telemetry.wandb import require_wandb
+
+DISPATCH_SECONDS = 0.25
+"""How much work is dispatched at a time: what an interrupt or a log line may have to wait for."""
+
+MAX_BEGINNINGS = 5
+"""How often a run is begun whose workers die while they start."""
+
+
+def train(config: RunConfig, settings: Settings) -> Run:
+    """Carry a run out, or on; blocks until it ends. One that is finished comes back as it is, at once.
+
+    Raises WeftError, and what the user's own code raises. A first SIGINT saves and ends the run; a second ends it at
+    once, as KeyboardInterrupt, and leaves what was saved before.
+    """
+    prepared = prepare(config)
+    name = settings.run or default_name(prepared.name, prepared.source.name, prepared.seed)
+    rules = {"may_differ": frozenset({"steps"}), "may_lack": frozenset({"code"})}  # there was none in older runs
+    # Before there is a folder, which a command that is put right would find to be of another config.
+    if settings.wandb is not None:
+        require_wandb()
+    engine = make_engine(prepared, settings, settings.root / name / "logs")
+    with (
+        open_run(settings.root, name, prepared.config(), prepared.plan.to_dict(), **rules) as folder,
+        interruptible() as interrupt,
+    ):
+        execution = _Execution(prepared, settings, folder, interrupt)
+        execution.warnings += settings.without_effect(prepared, config.max_lag)
+        return execution.run(engine)
+
+
+def make_engine(prepared: Prepared, settings: Settings | None = None, logs: Path | None = None) -> Engine:
+    """The engine for a prepared run: of its one group in this process, or of its workers, which log to ``logs``.
+
+    Starts nothing yet; refuses what could not start.
+    """
+    if prepared.in_workers:
+        from weft.runtimes.workers.engine import ProcessEngine
+        from weft.runtimes.workers.layout.launch_spec import launch_spec
+
+        how = settings or Settings()
+        return ProcessEngine(prepared, launch_spec(prepared, how), logs or how.root / "logs", how.hang_seconds)
+    layout = layout_of(prepared)
+    sizes = (layout, prepared.envs, prepared.seed)
+    if prepared.source.pure is not None:
+        return FusedEngine(prepared.algorithm, prepared.graph, prepared.source.pure, *sizes)
+    assert prepared.source.host is not None
+    return HostedEngine(prepared.algorithm, prepared.graph, prepared.source.host, *sizes)
+
+
+class _Execution:
+    """One process's part of a run."""
+
+    def __init__(self, prepared: Prepared, settings: Settings, folder: RunFolder, interrupt: Interrupt) -> None:
+        self.prepared, self.settings, self.folder, self.interrupt = prepared, settings, folder, interrupt
+        self.lanes = max(prepared.seeds, 1)
+        self.counters = Counters(prepared.steps_per_learn * self.lanes, self.lanes, warm_up=prepared.warm_up)
+        self.saved_at = time.monotonic()
+        self.dispatch_size = 1
+        self.unsaved = False  # the last attempt to save failed
+        self.saved_steps = 0  # learn steps in the newest checkpoint; 0 where there is none
+        self.warnings: list[str] = []
+
+    def run(self, engine: Engine) -> Run:
+        """Train to the end, an interrupt or an error; leaves a summary, unless interrupted twice. Closes the engine."""
+        try:
+            if (finished := self._finished_before(engine)) is not None:
+                return finished
+            try:
+                resumed_at = self._begin_until_begun(engine)
+            except Exception as error:
+                if not self.folder.resumed:  # else the summary of before is the better one
+                    with suppress(RunError):
+                        self._sum_up({}, "failed", error)
+                raise
+            self.folder.begin()
+            with self._telemetry(resumed_at) as telemetry:
+                for warning in self.warnings:
+                    telemetry.warn(warning)
+                try:
+                    self._train(engine, telemetry)
+                except Exception as error:  # the user's own too: an algorithm, a fragment
+                    with suppress(RunError):  # the disk may be what failed
+                        self._finish(engine, "failed", error)
+                    raise
+            stopped = self.interrupt and self.counters.learn_steps < self.prepared.learn_steps
+            return self._finish(engine, "interrupted" if stopped else "finished")
+        finally:
+            engine.close()
+
+    def _finished_before(self, engine: Engine) -> Run | None:
+        """The run as it ended, where it has made all its steps; nothing in its folder is touched."""
+        summary = self.folder.summary() if self.folder.resumed else None
+        asked = self.prepared.learn_steps * self.counters.steps_per_learn
+        if summary is None or summary.get("exit") != "finished" or summary.get("env_steps", 0) < asked:
+            return None
+        restored = checkpoints.load_latest(self.folder.checkpoints, engine.template(), self.warnings.append)
+        if restored is None or restored[1]["counters"]["learn_steps"] < self.prepared.learn_steps:
+            self.warnings.clear()  # said when they are loaded again
+            return None
+        screen = Quiet() if self.settings.quiet else Plain()
+        for warning in self.warnings:
+            screen.warn(warning)
+        screen.note(
+            f"run {self.folder.path} was finished before. To go on, ask for more --steps; to begin anew, name another "
+            "--run."
+        )
+        params = jax.device_get(restored[0].train.params)
+        summary["run"] = str(self.folder.path)
+        return self._as_run(params, summary)
+
+    def _begin_until_begun(self, engine: Engine) -> int | None:
+        """Begin; and again where a worker is ready and dies while others still start. Returns what ``_begin`` does."""
+        engine.warn = self.warnings.append
+        for _ in range(MAX_BEGINNINGS):
+            try:
+                return self._begin(engine)
+            except StateLost:
+                engine.close()
+        raise WorkerFailed(f"the run could not begin, {MAX_BEGINNINGS} times: {'; '.join(self.warnings)}")
+
+    def _begin(self, engine: Engine) -> int | None:
+        """Start, or resume from the newest checkpoint that is whole: the env steps made before, None for a new run."""
+        restored = checkpoints.load_latest(self.folder.checkpoints, engine.template(), self.warnings.append)
+        if restored is None:
+            if self.folder.resumed and self.folder.metrics.exists():
+                self.folder.trim_metrics(-1)
+            engine.start()
+            return None
+        tree, document, _ = restored
+        lost = engine.resume(tree, document["engine"])
+        if lost:
+            which = "all environments" if len(lost) == self.prepared.envs * self.lanes else ", ".join(lost)
+            self.warnings.append(
+                f"resumed, but not exactly: {which} begin a fresh episode (their state cannot be saved)"
+            )
+        warm_up = self.counters.warm_up
+        self.counters = Counters.from_document(document["counters"], self.counters.steps_per_learn, warm_up)
+        self.folder.trim_metrics(self.counters.env_steps)
+        self.saved_steps = self.counters.learn_steps
+        return self.counters.env_steps
+
+    def _telemetry(self, resumed_at: int | None) -> Telemetry:
+        prepared, folder, settings = self.prepared, self.folder, self.settings
+        return open_telemetry(
+            title=f"{prepared.name} · {prepared.source.name} · {prepared.plan} · seed {prepared.seed}",
+            total_steps=prepared.learn_steps * self.counters.steps_per_learn,
+            quiet=settings.quiet,
+            metrics=folder.metrics,
+            tensorboard=folder.tensorboard if settings.tensorboard else None,
+            wandb=settings.wandb,
+            config=prepared.config(),
+            resumed_at=resumed_at,
+        )
+
+    def _train(self, engine: Engine, telemetry: Telemetry) -> None:
+        """Loop to the end; where a worker took the learner's state with it, from the last checkpoint on again."""
+        engine.warn = telemetry.warn
+        lost = False
+        while True:
+            try:
+                if lost:
+                    self._go_back(engine, telemetry)
+                lost = False
+                return self._loop(engine, telemetry)
+            except StateLost:
+                lost = True
+
+    def _go_back(self, engine: Engine, telemetry: Telemetry) -> None:
+        restored = checkpoints.load_latest(self.folder.checkpoints, engine.template(), telemetry.warn)
+        self.counters.go_back(restored[1]["counters"] if restored else None)
+        self.saved_steps = self.counters.learn_steps
+        if self.prepared.lockstep:  # all that came after is undone, and not lost: it will be done again
+            self.counters.ledger = Ledger.from_json(restored[1]["engine"]["samples"]) if restored else Ledger()
+        if restored:
+            engine.resume(restored[0], restored[1]["engine"])
+        else:
+            engine.start()
+
+    def _loop(self, engine: Engine, telemetry: Telemetry) -> None:
+        """Keep one dispatch under way while the one before is read."""
+        counters, total = self.counters, self.prepared.learn_steps
+        if counters.learn_steps and counters.learn_steps < total:
+            telemetry.note(f"resumed {self.folder.path} at {counters.env_steps:,} env steps")
+        dispatched = counters.learn_steps
+        under_way: Callable[[], Report] | None = None
+        while dispatched < total or under_way is not None:
+            following = None
+            if dispatched < total and not self.interrupt:
+                count = min(self._dispatch_size(), total - dispatched)
+                following = engine.advance(count)
+                dispatched += count
+            if under_way is not None:
+                self._take(under_way(), telemetry)
+            under_way = following
+            if under_way is not None and not engine.asynchronous:
+                self._take(under_way(), telemetry)
+                under_way = None
+            if self.interrupt and under_way is None:
+                telemetry.note("interrupted: saving, then leaving (a second interrupt leaves at once)")
+                break
+            if time.monotonic() - self.saved_at > self.settings.checkpoint_seconds and dispatched < total:
+                if under_way is not None:
+                    self._take(under_way(), telemetry)
+                    under_way = None
+                self._save_in_passing(engine, telemetry)
+        # In lockstep nothing can have changed without a learn step, and workers that have just begun cannot be saved.
+        if counters.learn_steps and not (self.prepared.lockstep and counters.learn_steps == self.saved_steps):
+            self._save(engine, telemetry)
+
+    def _dispatch_size(self) -> int:
+        """About DISPATCH_SECONDS' worth, one at first: the result does not depend on it."""
+        seconds = self.counters.seconds_per_learn
+        wanted = 1 if seconds == 0 else max(1, min(MAX_DISPATCH, int(DISPATCH_SECONDS / seconds)))
+        # Not all at once: what workers did while learn was compiled is learned from in no time.
+        self.dispatch_size = min(wanted, 2 * self.dispatch_size)
+        return self.dispatch_size
+
+    def _take(self, report: Report, telemetry: Telemetry) -> None:
+        self.counters.take(report)
+        telemetry.write(self.counters.record(), self.counters.env_steps)
+        if report.cut_again:
+            spec = self.prepared.source.spec
+            raise EnvironmentFault(
+                f"environment {spec.name!r} truncated an episode twice within one unroll, although its spec says "
+                f"max_episode_steps={spec.max_episode_steps}. If it truncates for other reasons too, set "
+                "max_episode_steps to None in its EnvSpec."
+            )
+        if not report.finite:
+            raise self._diverged(report)
+
+    def _diverged(self, report: Report) -> WeftError:
+        last = self.counters.learn_steps
+        where = f"run {self.folder.name!r}, learn steps {last - report.learn_steps + 1} to {last}"
+        bad = [name for name, values in report.metrics.items() if not all(map(math.isfinite, values.reshape(-1)))]
+        good = ": the last checkpoint is good." if self.saved_steps else ". There is no checkpoint yet."
+        kept = f"Nothing of it was saved{good}"
+        if report.rewards_finite:
+            bad = bad or ["the params"]
+            cause = ""
+            if self.prepared.source.pure is not None:
+                cause = (
+                    f" If that does not help, check the observations of environment {self.prepared.source.name!r}: "
+                    "those of a JAX environment are not checked at each step, and one that is not a finite number ends "
+                    "like this too."
+                )
+            return LearningDiverged(
+                f"{where}: {', '.join(bad)} stopped being finite. {kept} Try a smaller learning_rate, or "
+                f"normalise_observations and normalise_rewards.{cause}"
+            )
+        return EnvironmentFault(
+            f"{where}: environment {self.prepared.source.name!r} gave a reward that is not a finite number. {kept} "
+            "Check the environment's step for a division by zero or an overflow."
+        )
+
+    def _save_in_passing(self, engine: Engine, telemetry: Telemetry) -> None:
+        """Save; where that fails, say so and train on, for the disk may have room again the next time."""
+        try:
+            self._save(engine, telemetry)
+        except CheckpointError as error:
+            self.saved_at = time.monotonic()
+            self.unsaved = True
+            telemetry.warn(
+                f"{error} Training goes on; saving is tried again in {self.settings.checkpoint_seconds:g} s."
+            )
+
+    def _save(self, engine: Engine, telemetry: Telemetry) -> None:
+        tree, document = engine.saved()
+        if "samples" in document:  # workers may have died, and have counted, since the last report
+            self.counters.ledger = Ledger.from_json(document["samples"])
+            self.counters.restarts += document["restarts"]
+        document = {"engine": document, "counters": self.counters.to_document()}
+        checkpoints.save(
+            self.folder.checkpoints, self.counters.learn_steps, tree, document, keep=self.settings.keep_checkpoints
+        )
+        self.saved_at, self.saved_steps = time.monotonic(), self.counters.learn_steps
+        if self.unsaved:
+            telemetry.warn(f"saving works again: {self.counters.env_steps:,} env steps are safe")
+        self.unsaved = False
+
+    def _finish(self, engine: Engine, how: str, error: Exception | None = None) -> Run:
+        try:
+            params = jax.device_get(engine.train_state().params)
+        except (RuntimeError, WorkerFailed):  # a device or a worker that failed has taken them with it
+            saved = checkpoints.load_latest(self.folder.checkpoints, engine.template(), lambda text: None)
+            if error is None and saved is None:
+                raise
+            params = jax.device_get(saved[0].train.params) if error is None and saved is not None else {}
+        return self._sum_up(params, how, error)
+
+    def _sum_up(self, params: Any, how: str, error: Exception | None) -> Run:
+        summary = summarise(self.prepared, self.counters, self.folder.path, how, params)
+        if how == "interrupted" and self.interrupt.signal is not None:
+            summary["signal"] = self.interrupt.signal.name
+        if error is not None:
+            summary["error"] = str(error)
+        self.folder.write_summary(summary)
+        return self._as_run(params, summary)
+
+    def _as_run(self, params: Any, summary: dict[str, Any]) -> Run:
+        prepared = self.prepared
+        return Run(self.folder.path, prepared.algorithm, params, summary, prepared.seeds, prepared.source)

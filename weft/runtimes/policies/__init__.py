@@ -1,0 +1,1 @@
+"""What one does with a trained run: act, evaluate, record."""

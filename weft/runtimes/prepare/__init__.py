@@ -1,0 +1,1 @@
+"""What was asked for, resolved and refused; nothing is started here."""

@@ -1,0 +1,79 @@
+"""What ``weft show`` draws: a prepared run, or one that has been, with what its streams were measured to carry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from weft.core.errors import ConfigError, PlanError
+from weft.graph.describe import Measured, describe_bytes
+from weft.plans import Plan, draw_mermaid, draw_text, executable
+from weft.runtimes.prepare.config import Prepared, Settings
+from weft.runtimes.workers.layout.launch_spec import LaunchSpec, launch_spec
+
+
+def draw(prepared: Prepared, settings: Settings | None = None, *, mermaid: bool = False) -> str:
+    """A prepared run's fragments in the groups of its plan; below, how its sizes are meant and why it would not run."""
+    if mermaid:
+        return draw_mermaid(prepared.graph, prepared.plan)
+    parts = [draw_text(prepared.graph, prepared.plan), _below(prepared, settings or Settings())]
+    return "\n\n".join(part for part in parts if part)
+
+
+def draw_run(prepared: Prepared, plan: Plan, summary: Mapping[str, Any] | None, *, mermaid: bool = False) -> str:
+    """A run under the ``plan`` of its last execution, with what was measured between its groups.
+
+    ``prepared`` is the run in one group: its sizes are those of all environments together. ``summary`` is what the run
+    has left, or None.
+    """
+    streams = (summary or {}).get("streams", {})
+    rates = {name: Measured.from_json(saved) for name, saved in streams.items()}
+    if mermaid:
+        return draw_mermaid(prepared.graph, plan, rates)
+    return f"{draw_text(prepared.graph, plan, rates)}\n\n{_measured(prepared, plan, summary, streams)}"
+
+
+def _below(prepared: Prepared, settings: Settings) -> str:
+    """What a message's size stands for, and what streams take, where the plan runs in workers; or why it would not run.
+
+    The reason has the nearest plan that this version would run. Empty in one process.
+    """
+    try:
+        executable(
+            prepared.plan,
+            prepared.graph,
+            prepared.machine,
+            envs=prepared.envs,
+            splits=prepared.algorithm.splits,
+        )
+        return _sizes(prepared, launch_spec(prepared, settings)) if prepared.in_workers else ""
+    except (PlanError, ConfigError) as error:
+        return str(error)
+
+
+def _sizes(prepared: Prepared, outfit: LaunchSpec) -> str:
+    lanes, envs = outfit.blueprint.lanes, prepared.algorithm.spec.envs
+    of = "all" if envs == prepared.envs else "one learner's"
+    between = "one" if len(lanes) == 1 else f"{len(lanes)} lanes"
+    taken = outfit.memory("shm")
+    each = ", ".join(f"{stream} {describe_bytes(nbytes)}" for stream, nbytes in taken.items())
+    return (
+        f"Sizes are of {of} {envs} environments together. Between workers timestep, action and unroll travel in "
+        f"{between} of {lanes[0].rows}, a message for each lane.\n"
+        f"Streams take {describe_bytes(sum(taken.values()))} of shared memory: {each}."
+    )
+
+
+def _measured(prepared: Prepared, plan: Plan, summary: Mapping[str, Any] | None, streams: Mapping[str, Any]) -> str:
+    sizes = f"Sizes of messages are of all {prepared.envs} environments together."
+    if summary is None:
+        return f"{sizes} Nothing is measured yet: the run has not ended."
+    if not streams:
+        why = "it is one group" if len(plan.groups) == 1 else "it ended too early"
+        return f"{sizes} Nothing was measured between workers: {why}."
+    lines = [f"{sizes} Measured, after compilation: messages/s, the size of each, and both multiplied."]
+    rows = next((int(saved["environments"]) for saved in streams.values() if "environments" in saved), None)
+    if rows is not None:
+        lines.append(f"There a message of timestep, action or unroll is one lane's, {rows} environments.")
+    lines.append(f"{summary['env_steps_per_second']:,.0f} env steps/s in all.")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""One file a role: what a fragment does, wherever it runs."""

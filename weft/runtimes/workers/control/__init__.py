@@ -1,0 +1,1 @@
+"""Starting, hearing, replacing and ending worker processes."""

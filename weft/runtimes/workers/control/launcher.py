@@ -1,0 +1,263 @@
+"""Makes what a blueprint says: channels, bells, the account, and processes; hears them, rings them, ends them."""
+
+from __future__ import annotations
+
+import os
+import select
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.core.recipe import script_path, to_recipe
+from weft.runtimes.workers.control.link import Link, LinkClosed, LinkMessage
+from weft.runtimes.workers.counting.account import Account, OfRun
+from weft.runtimes.workers.layout.blueprint import Blueprint
+from weft.streams.bell import Bell
+from weft.streams.channel import ChannelSpec, Created
+from weft.streams.registry import create
+
+STOP_SECONDS = 3.0
+"""What workers have to leave by themselves at the run's end."""
+
+
+MASKED = {signal.SIGINT, signal.SIGTERM}
+"""Signals that only the launcher answers; it says to its workers what is to be done."""
+
+
+class Heard(NamedTuple):
+    """A worker said something; ``said`` is None when it is gone, and ``code`` its exit code."""
+
+    worker: int
+    said: LinkMessage | None
+    code: int | None = None
+
+
+@dataclass
+class Child:
+    """A worker's process in one of its lives."""
+
+    process: subprocess.Popen[bytes]
+    link: Link
+    life: int
+    began: float
+
+
+class Launcher:
+    """The processes of one run. ``common`` is what every worker is told; logs go to the folder ``logs``."""
+
+    def __init__(
+        self, blueprint: Blueprint, specs: Mapping[str, ChannelSpec], common: Mapping[str, Any], logs: Path
+    ) -> None:
+        self.blueprint, self.logs = blueprint, logs
+        sizes = [len(blueprint.lanes), len(blueprint.sides), blueprint.counting]
+        self.account = Account(*sizes)
+        self.bells = {side.index: Bell() for side in blueprint.sides}
+        self.channels: dict[str, Created] = {}
+        self._specs = dict(specs)
+        for name, spec in specs.items():
+            if spec.scheme != "inproc":
+                self.channels[name] = create(spec)
+                self._specs[name] = self.channels[name].spec
+        self._common = {
+            **common,
+            "blueprint": to_recipe(blueprint),
+            "account": [self.account.fd, *sizes],
+            "script": script_path(),
+            "sys_path": sys.path,
+        }
+        self.children: dict[int, Child] = {}
+        self._lives: dict[int, int] = {}
+        self._selector = selectors.DefaultSelector()
+        self._port: socket.socket | None = None
+
+    def start(self, worker: int, more: dict[str, Any], arrays: list[np.ndarray[Any, Any]]) -> None:
+        """Start a worker's next life; ``more`` and ``arrays`` go to it alone. Does not wait until it is ready."""
+        spec = self.blueprint.workers[worker]
+        wires = [w for w in self.blueprint.wires if {w.writer, *w.readers} & set(spec.sides)]
+        sides = {s for w in wires for s in (w.writer, *w.readers)} | set(spec.sides)
+        fds = [self.account.fd, *(fd for s in sides for fd in self.bells[s].fds)]
+        fds += [fd for w in wires if w.name in self.channels for fd in self.channels[w.name].fds]
+        life = self._lives.get(worker, -1) + 1
+        self._lives[worker] = life
+        link, theirs = Link.pair()
+        self.logs.mkdir(parents=True, exist_ok=True)
+        # Until it ignores them by itself, a worker must not be hit by signals that are meant for the whole group.
+        masked = signal.pthread_sigmask(signal.SIG_BLOCK, MASKED)
+        try:
+            with (self.logs / f"{spec.name}.log").open("ab") as log:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "weft.runtimes.workers.worker", str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=[theirs.fileno(), *fds],
+                    env=self._environment(worker),
+                )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+        theirs.close()
+        self.children[worker] = Child(process, link, life, time.monotonic())
+        self._selector.register(link, selectors.EVENT_READ, worker)
+        task = {
+            **self._common,
+            **more,
+            "worker": worker,
+            "life": life,
+            "bells": {str(s): self.bells[s].fds for s in sides},
+            "channels": {w.name: self._specs[w.name].to_json() for w in wires},
+        }
+        with suppress(LinkClosed):  # killed already: ``hear`` will tell
+            link.say("task", task, arrays)
+
+    def hear(self, timeout: float) -> list[Heard]:
+        """What workers have said, or that they are gone; waits up to ``timeout`` seconds for the first.
+
+        A link that a child of the worker has inherited stays open when the worker dies, and is looked at as well.
+        """
+        heard, readable = [], [key.data for key, _ in self._selector.select(timeout)]
+        silent = [worker for worker in self.children if worker not in readable]
+        for worker in silent:
+            if self.children[worker].process.poll() is not None and not self._has_words(worker):
+                heard.append(Heard(worker, None, self._reap(worker)))
+        for worker in readable:
+            try:
+                said = self.children[worker].link.hear()
+                heard.append(Heard(worker, said))
+            except LinkClosed:
+                heard.append(Heard(worker, None, self._reap(worker)))
+        return heard
+
+    def _has_words(self, worker: int) -> bool:
+        """Whether something that a worker said is still to be heard: it may have died just after it was looked at."""
+        return bool(select.select([self.children[worker].link], [], [], 0)[0])
+
+    def say(self, worker: int, kind: str, body: dict[str, Any] | None = None) -> None:
+        """Say something to a worker; one that is gone does not hear it."""
+        child = self.children.get(worker)
+        if child is not None:
+            with suppress(LinkClosed):
+                child.link.say(kind, body)
+
+    def starting(self, ready: set[int]) -> list[tuple[int, float]]:
+        """The workers that are not ``ready``, and for how many seconds they have been alive."""
+        now = time.monotonic()
+        return [(index, now - child.began) for index, child in self.children.items() if index not in ready]
+
+    def ring(self) -> None:
+        """Wake every side."""
+        for bell in self.bells.values():
+            bell.ring()
+
+    def kill(self, worker: int) -> None:
+        """Kill -9, at once; ``hear`` will tell that it is gone."""
+        child = self.children.get(worker)
+        if child is not None:
+            child.process.kill()
+
+    def end(self, worker: int) -> None:
+        """Kill -9 and forget: nothing more is heard of this life."""
+        if worker in self.children:
+            self.kill(worker)
+            self._reap(worker)
+
+    def close(self) -> None:
+        """End all workers, gently first; give everything back. May be called twice."""
+        if self.account.fd < 0:
+            return
+        self.account.run[OfRun.STOP] = 1
+        self.ring()
+        deadline = time.monotonic() + STOP_SECONDS
+        for child in self.children.values():
+            try:
+                child.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.process.kill()
+        for worker in list(self.children):
+            self._reap(worker)
+        self._selector.close()
+        self._release_port()
+        for channel in self.channels.values():
+            channel.close()
+        for bell in self.bells.values():
+            bell.close()
+        self.account.close()
+
+    def reserve_port(self) -> str:
+        """A loopback address for the learners' coordinator, kept from others until the next is reserved."""
+        self._release_port()
+        self._port = socket.socket()
+        if hasattr(socket, "SO_REUSEPORT"):  # the coordinator, which is of the same user and asks for it too, may share
+            self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._port.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{self._port.getsockname()[1]}"
+        if not hasattr(socket, "SO_REUSEPORT"):
+            self._release_port()
+        return address
+
+    def _release_port(self) -> None:
+        if self._port is not None:
+            self._port.close()
+            self._port = None
+
+    def _reap(self, worker: int) -> int:
+        """Wait for a process that is going, and forget it; its exit code."""
+        child = self.children.pop(worker)
+        self._selector.unregister(child.link)
+        child.link.close()
+        try:
+            return child.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            child.process.kill()
+            return child.process.wait()
+
+    def _environment(self, worker: int) -> dict[str, str]:
+        """A worker's environment variables: its device, and a bounded number of threads."""
+        import jax
+
+        spec = self.blueprint.workers[worker]
+        here = dict(os.environ)
+        learns = any(self.blueprint.sides[s].kind in ("learn", "grad", "apply") for s in spec.sides)
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        threads = max(1, cores // self.blueprint.learners) if learns else 1
+        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC"):
+            here.setdefault(name, str(threads))
+        if spec.device == "cpu":
+            here["JAX_PLATFORMS"] = "cpu"
+            here["CUDA_VISIBLE_DEVICES"] = ""
+        else:
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+            number = int(spec.device.partition(":")[2])
+            here["CUDA_VISIBLE_DEVICES"] = visible.split(",")[number] if visible else str(number)
+            here.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several groups may share the device
+        cache = getattr(jax.config, "jax_compilation_cache_dir", None)
+        if cache:
+            here["JAX_COMPILATION_CACHE_DIR"] = str(cache)
+            seconds = getattr(jax.config, "jax_persistent_cache_min_compile_time_secs", 1.0)
+            here["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = str(seconds)
+        return here
+
+
+CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
+"""Signals that a process brings upon itself."""
+
+
+def was_killed(code: int | None) -> bool:
+    """Whether an exit code says that somebody else ended the process."""
+    return code is not None and code < 0 and -code not in CRASHES
+
+
+def how_it_ended(code: int | None) -> str:
+    """An exit code in words."""
+    if code is not None and code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"left with exit code {code}"

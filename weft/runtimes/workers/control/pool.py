@@ -1,0 +1,185 @@
+"""The workers of a run while it lasts: started, heard, watched, replaced. What is to be done the supervisor says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from weft.core.errors import WorkerFailed
+from weft.runtimes.loop.engine import StateLost
+from weft.runtimes.workers.control.launcher import Heard, Launcher, how_it_ended, was_killed
+from weft.runtimes.workers.control.link import LinkMessage
+from weft.runtimes.workers.control.supervisor import (
+    Died,
+    Doubt,
+    Fail,
+    Failed,
+    Hung,
+    Instruction,
+    Kill,
+    Ready,
+    Recover,
+    Replace,
+    Supervisor,
+    Tell,
+)
+from weft.runtimes.workers.control.watch import Watch
+from weft.runtimes.workers.layout.blueprint import Blueprint
+from weft.streams.channel import ChannelSpec
+
+START_SECONDS = 120.0
+"""What workers have to get ready: JAX loads, environments are made."""
+
+DOUBT_SECONDS = 3.0
+"""How long an error of one of several learners may turn out to be another's death."""
+
+Beginning: TypeAlias = "tuple[dict[str, Any], list[np.ndarray[Any, Any]]]"
+"""What a worker's next life is told: words, and arrays."""
+
+
+class WorkerPool:
+    """The workers of one blueprint, over all of their lives.
+
+    ``begin`` gives what a worker's next life is told; ``take`` is handed whatever a worker says, and ``warn`` what the
+    user is to know. Logs go to the folder ``logs``.
+    """
+
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        logs: Path,
+        hang_seconds: float,
+        begin: Callable[[int], Beginning],
+        take: Callable[[LinkMessage], None],
+        warn: Callable[[str], None],
+    ) -> None:
+        self.blueprint, self.logs, self.hang_seconds = blueprint, logs, hang_seconds
+        self.supervisor = Supervisor(blueprint)
+        self._begin, self._take, self._warn = begin, take, warn
+        self._launcher: Launcher | None = None
+        self._watch = Watch(blueprint, hang_seconds)
+        self._saved: dict[int, LinkMessage] = {}
+        self._doubt: tuple[float, str] | None = None  # when the run is to fail, and why
+        self._failed = ""  # why it has
+
+    @property
+    def running(self) -> bool:
+        """Whether there are workers."""
+        return self._launcher is not None
+
+    @property
+    def launcher(self) -> Launcher:
+        """Who holds their processes, channels and account; only while they run."""
+        assert self._launcher is not None
+        return self._launcher
+
+    def gather(self, specs: Mapping[str, ChannelSpec], common: Mapping[str, Any]) -> None:
+        """Make what a new set of workers needs, in place of any that there is; ``start`` starts them."""
+        self.close()
+        self.supervisor.recovered(tuple(worker.index for worker in self.blueprint.workers))
+        self._watch, self._doubt = Watch(self.blueprint, self.hang_seconds), None
+        self._launcher = Launcher(self.blueprint, specs, common, self.logs)
+
+    def dismiss(self, workers: tuple[int, ...]) -> None:
+        """End these, as far as they live; the others go on."""
+        for worker in workers:
+            self.launcher.end(worker)
+        self.supervisor.recovered(workers)
+        self._doubt = None
+
+    def start(self, workers: Iterable[int]) -> None:
+        """Start the next lives of these. Does not wait until they are ready."""
+        workers, learning = sorted(workers), self.supervisor.learning
+        together = len(learning) > 1 and not set(learning).isdisjoint(workers)
+        coordinator = self.launcher.reserve_port() if together else None
+        for worker in workers:
+            words, arrays = self._begin(worker)
+            self.launcher.start(worker, {**words, "coordinator": coordinator}, arrays)
+
+    def await_ready(self, workers: set[int]) -> None:
+        """Wait until these are ready. Raises WorkerFailed where one cannot be, or takes too long."""
+        deadline = time.monotonic() + START_SECONDS
+        while not workers <= self.supervisor.ready:
+            self.hear(0.2)
+            if time.monotonic() > deadline:
+                late = [self.blueprint.workers[i].name for i in sorted(workers - self.supervisor.ready)]
+                raise WorkerFailed(
+                    f"not ready after {START_SECONDS:.0f} s: {', '.join(late)}. Their logs are in {self.logs}."
+                )
+
+    def hear(self, timeout: float) -> None:
+        """Hear workers for up to ``timeout`` seconds, and do what follows. Raises WorkerFailed and StateLost."""
+        instructions: list[Instruction] = []
+        for worker, seconds in self._watch.stuck(self.launcher.account.sides, self.supervisor.ready):
+            instructions += self.supervisor.handle(Hung(worker, seconds))
+        for worker, seconds in self.launcher.starting(self.supervisor.ready):
+            if seconds > START_SECONDS + 5.0:  # a later life; who waits for a first one gives up before
+                instructions += self.supervisor.handle(Hung(worker, seconds))
+        for heard in self.launcher.hear(timeout):
+            instructions += self._follows(heard)
+        # Recover last: it leaves by an exception, and who died at the same time must be replaced all the same.
+        for instruction in sorted(instructions, key=lambda i: isinstance(i, Recover)):
+            self._do(instruction)
+        if self._doubt is not None and time.monotonic() > self._doubt[0]:
+            self._do(Fail(self._doubt[1]))
+
+    def ask(self, sides: set[int]) -> list[LinkMessage]:
+        """What these sides have to save, in order, once they are still. Raises StateLost where one of them is gone.
+
+        Raises WorkerFailed where the run has failed: who is asked might wait for ever for a worker that is gone.
+        """
+        if self._failed:
+            raise WorkerFailed(self._failed)
+        workers = {self.blueprint.sides[side].worker for side in sides}
+        self._saved.clear()
+        for worker in workers:
+            self.launcher.say(worker, "save", {"sides": sorted(sides)})
+        while not sides <= set(self._saved):
+            if not workers <= self.supervisor.ready:
+                raise StateLost
+            self.hear(0.2)
+        return [self._saved[side] for side in sorted(sides)]
+
+    def close(self) -> None:
+        """End all workers; may be called twice."""
+        if self._launcher is not None:
+            self._launcher.close()
+            self._launcher = None
+
+    def _follows(self, heard: Heard) -> list[Instruction]:
+        said = heard.said
+        if said is None:
+            died = Died(heard.worker, how_it_ended(heard.code), was_killed(heard.code))
+            return self.supervisor.handle(died)
+        self._take(said)
+        match said.kind:
+            case "ready":
+                return self.supervisor.handle(Ready(heard.worker))
+            case "error":
+                text, trace = said.body["text"] or said.body["kind"], said.body["traceback"]
+                return self.supervisor.handle(Failed(heard.worker, f"{text}\n{trace}" if trace else text))
+            case "learned":
+                self.supervisor.learned()
+            case "saved":
+                self._saved[said.body["side"]] = said
+        return []
+
+    def _do(self, instruction: Instruction) -> None:
+        match instruction:
+            case Fail(reason):
+                self._failed = f"{reason}\nLogs of all workers are in {self.logs}."
+                raise WorkerFailed(self._failed)
+            case Doubt(reason):
+                self._doubt = self._doubt or (time.monotonic() + DOUBT_SECONDS, reason)
+            case Tell(text):
+                self._warn(text)
+            case Kill(worker):
+                self.launcher.kill(worker)
+            case Replace(worker):
+                self.start([worker])
+            case Recover():
+                raise StateLost

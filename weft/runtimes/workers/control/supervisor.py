@@ -1,0 +1,198 @@
+"""What to do when a worker starts, reports, fails, dies or hangs. Pure: an event in, instructions out.
+
+a worker says an error          the run fails with it: the next life would meet it too
+one of several learners does    it is doubted for a while: where another was killed, that is why; otherwise as above
+one that was ready before does  while it starts again with others: it is tried again, as if it had died
+dies before it was ever ready   the run fails, with the end of its log
+env, act or actor dies          it is replaced; others go on
+a learner dies                  all learners are replaced, and go on from the last checkpoint
+lockstep, any dies              everything is replaced and goes on from the last checkpoint, as if nothing had been
+hangs                           it is killed, and so dies
+dies again and again            the run fails, where nothing was learned in between
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from weft.runtimes.workers.layout.blueprint import Blueprint
+
+LEARNING = ("learn", "apply")
+"""Sides whose state is the run's own: without them there is nothing to go on from but a checkpoint."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A worker has made everything it needs."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A worker met an exception, and said so."""
+
+    worker: int
+    report: str
+
+
+@dataclass(frozen=True)
+class Died:
+    """A worker is gone; ``how`` in words: ``was killed by SIGKILL``; ``killed`` if by a signal, and not by itself."""
+
+    worker: int
+    how: str
+    killed: bool = False
+
+
+@dataclass(frozen=True)
+class Hung:
+    """A worker has not got on for too long, and does not wait for anyone."""
+
+    worker: int
+    seconds: float
+
+
+Event: TypeAlias = Ready | Failed | Died | Hung
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Kill -9."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
+class Replace:
+    """Start the worker's next life."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
+class Recover:
+    """Kill these and start their next lives from the last checkpoint."""
+
+    workers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Fail:
+    """End the run with this reason."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """End the run with this reason, unless a learner turns out to have died before long."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Tell:
+    """Warn the user."""
+
+    text: str
+
+
+Instruction: TypeAlias = Kill | Replace | Recover | Fail | Doubt | Tell
+
+MAX_EARLY_DEATHS = 3
+"""Lives in a row that may end by themselves before they were ready, once the worker has been ready before."""
+MAX_EARLY_KILLS = 20
+"""Likewise, where somebody killed them."""
+MAX_FRUITLESS_DEATHS = 5
+"""Deaths of one worker by itself, or because it hung, without a learn step in between."""
+MAX_FRUITLESS_KILLS = 40
+"""Likewise, where somebody killed it."""
+
+
+@dataclass
+class Supervisor:
+    """Follows the workers of one blueprint; ``handle`` is its only way to learn anything."""
+
+    blueprint: Blueprint
+    restarts: int = 0
+    ready: set[int] = field(default_factory=set)
+    _been_ready: set[int] = field(default_factory=set)
+    _early: dict[int, int] = field(default_factory=dict)
+    _complaints: dict[int, str] = field(default_factory=dict)  # of workers that met an error
+    _hung: set[int] = field(default_factory=set)
+    _fruitless: dict[int, int] = field(default_factory=dict)  # deaths since the last learn step
+
+    @property
+    def learning(self) -> tuple[int, ...]:
+        """The workers that hold the run's state."""
+        sides = self.blueprint.sides
+        return tuple(sorted({side.worker for side in sides if side.kind in LEARNING}))
+
+    def handle(self, event: Event) -> list[Instruction]:
+        """What to do now."""
+        match event:
+            case Ready(worker):
+                self.ready.add(worker)
+                self._been_ready.add(worker)
+                self._early[worker] = 0
+                return []
+            case Failed(worker, report):
+                return self._failed(worker, report)
+            case Hung(worker, seconds):
+                self._hung.add(worker)
+                text = f"worker {self._name(worker)} has not got on for {seconds:.0f} s: it is killed and replaced"
+                return [Tell(text), Kill(worker)]
+            case Died(worker, how, killed):
+                return self._died(worker, how, killed)
+
+    def learned(self) -> None:
+        """A learn step was made: whoever dies, the run gets on."""
+        self._fruitless.clear()
+
+    def recovered(self, workers: tuple[int, ...]) -> None:
+        """The shell has killed these and started their next lives."""
+        for worker in workers:
+            self.ready.discard(worker)
+            self._complaints.pop(worker, None)
+
+    def _failed(self, worker: int, report: str) -> list[Instruction]:
+        reason, learning = f"worker {self._name(worker)} failed: {report}", set(self.learning)
+        together = worker in learning and len(learning) > 1
+        if together and worker in self._been_ready and worker not in self.ready:
+            return self._died(worker, f"failed: {report}", killed=False)
+        self._complaints[worker] = reason
+        # Learners are one program: where one is killed, the others meet an error in what they do together.
+        if not together:
+            return [Fail(reason)]
+        if learning <= self._complaints.keys():
+            return [Fail(next(text for other, text in self._complaints.items() if other in learning))]
+        return [Doubt(reason)]
+
+    def _died(self, worker: int, how: str, killed: bool) -> list[Instruction]:
+        if worker in self._complaints:
+            return []  # it has said why
+        name = self._name(worker)
+        if worker not in self._been_ready:
+            return [Fail(f"worker {name} {how} before it was ready")]
+        if worker not in self.ready:
+            early = self._early[worker] = self._early.get(worker, 0) + 1
+            if early >= (MAX_EARLY_KILLS if killed else MAX_EARLY_DEATHS):
+                return [Fail(f"worker {name} {how} before it was ready, {early} times in a row")]
+        killed, fruitless = killed and worker not in self._hung, self._fruitless.get(worker, 0) + 1
+        self._hung.discard(worker)
+        if fruitless >= (MAX_FRUITLESS_KILLS if killed else MAX_FRUITLESS_DEATHS):
+            return [Fail(f"worker {name} {how}, {fruitless} times without a learn step in between: it is given up")]
+        self._fruitless[worker] = fruitless
+        self.ready.discard(worker)
+        self.restarts += 1
+        if self.blueprint.lockstep:
+            everyone = tuple(w.index for w in self.blueprint.workers)
+            return [Tell(f"worker {name} {how}: lockstep goes back to the last checkpoint"), Recover(everyone)]
+        if worker in self.learning:
+            return [Tell(f"worker {name} {how}: it goes on from the last checkpoint"), Recover(self.learning)]
+        return [Tell(f"worker {name} {how}: it is replaced"), Replace(worker)]
+
+    def _name(self, worker: int) -> str:
+        return self.blueprint.workers[worker].name

@@ -1,0 +1,39 @@
+"""Who is stuck: a side that does not get on, and does not wait for others. Pure but for the clock it is given."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from weft.runtimes.workers.counting.account import OfWorker
+from weft.runtimes.workers.layout.blueprint import Blueprint
+
+COMPILING = 5.0
+"""How many times as long a side that computes with JAX may take: it may be compiling."""
+
+
+class Watch:
+    """Looks at the sides' words of the account; tells of each side's worker once until that side gets on again."""
+
+    def __init__(self, blueprint: Blueprint, hang_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.blueprint, self.hang_seconds, self.clock = blueprint, hang_seconds, clock
+        self._seen: dict[int, tuple[int, float]] = {}
+        self._told: set[int] = set()  # sides
+
+    def stuck(self, words: Any, ready: set[int]) -> list[tuple[int, float]]:
+        """Workers that are ``ready`` and stuck, and for how many seconds."""
+        now = self.clock()
+        found: dict[int, float] = {}
+        for side in self.blueprint.sides:
+            tick, waiting = int(words[side.index][OfWorker.TICK]), bool(words[side.index][OfWorker.WAITING])
+            before = self._seen.get(side.index)
+            if before is None or before[0] != tick or waiting or side.worker not in ready:
+                self._seen[side.index] = (tick, now)
+                self._told.discard(side.index)
+                continue
+            patience = self.hang_seconds * (1.0 if side.kind == "env" else COMPILING)
+            if now - before[1] > patience and side.index not in self._told:
+                self._told.add(side.index)
+                found[side.worker] = max(now - before[1], found.get(side.worker, 0.0))
+        return sorted(found.items())

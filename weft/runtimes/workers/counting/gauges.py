@@ -1,0 +1,168 @@
+"""What the account tells of a run's speed: how busy each stage is, how full the queues are, what passes each stream.
+
+Pure but for the clock. The launcher only reads: workers never wait for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any, NamedTuple, TypeAlias
+
+from weft.runtimes.workers.counting.account import Account, OfGrad, OfLane, OfRun, OfWorker
+from weft.runtimes.workers.layout.blueprint import STAGES, Blueprint
+from weft.streams.channel import ChannelSpec, Created
+from weft.streams.schema import dtype_of
+
+Streams: TypeAlias = "dict[str, dict[str, float]]"
+"""By a stream's name: ``messages_per_second`` and ``bytes_per_message``; where a message is one lane's, its
+``environments``."""
+
+WINDOW = 16
+"""Looks that ``busy`` goes back: about four seconds of reports, so that a hint does not flicker."""
+
+
+class _Look(NamedTuple):
+    at: float
+    busy: list[int]  # nanoseconds, by side
+    waited: list[int]
+    messages: dict[str, int]  # by stream, since the workers were started
+
+
+class Gauges:
+    """Follows one set of workers; ``begin`` when they are ready, ``look`` before each report."""
+
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        specs: Mapping[str, ChannelSpec],
+        *,
+        cores: int,
+        warm_up: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.blueprint, self.specs, self.cores, self.warm_up = blueprint, specs, cores, warm_up
+        self._clock = clock
+        self._looks: deque[_Look] = deque(maxlen=WINDOW)
+        self._steady: _Look | None = None
+        self._learned = 0
+        self._stage_seconds: dict[str, float] = {}
+
+    def begin(self, account: Account, channels: Mapping[str, Created]) -> None:
+        """The workers are ready: what was before, making environments and loading JAX, does not count."""
+        first = self._read(account, channels)
+        self._looks.clear()
+        self._looks.append(first)
+        self._steady, self._learned = first, 0
+        self._stage_seconds = self._by_stage(first)
+
+    def look(self, account: Account, channels: Mapping[str, Created], learned: int) -> None:
+        """Read everything, after ``learned`` more learn steps; during the first ``warm_up`` programs are compiled."""
+        now = self._read(account, channels)
+        if self._learned < self.warm_up <= self._learned + learned:
+            self._steady = now
+            self._looks.clear()
+            self._stage_seconds = self._by_stage(now)
+        self._learned += learned
+        self._looks.append(now)
+
+    def shares(self) -> dict[str, float]:
+        """Seconds of work by stage since this was asked last, a mean over the sides of each; none in the warm-up."""
+        if self._learned < self.warm_up:
+            return {}
+        now = self._by_stage(self._looks[-1])
+        new = {stage: max(0.0, seconds - self._stage_seconds.get(stage, 0.0)) for stage, seconds in now.items()}
+        self._stage_seconds = now
+        return new
+
+    def figures(self, account: Account) -> dict[str, float]:
+        """``busy/STAGE``: the part of its time that a stage works, of late; ``load``; ``queue/unroll``.
+
+        ``load`` is how many sides work at a time on the CPU, for each of its cores: above 1 they wait for a core, and
+        what they count as work is in part that. During the warm-up there is ``queue/unroll`` only.
+        """
+        lanes = account.lanes
+        capacity = sum(wire.capacity for wire in self.blueprint.wires if wire.stream == "unroll")
+        waiting = int((lanes[:, OfLane.COMMITTED] - lanes[:, OfLane.RELEASED]).sum())
+        figures = {"queue/unroll": max(0, waiting) / capacity}
+        if self._learned < self.warm_up or len(self._looks) < 2:
+            return figures
+        parts = self._busy_parts(account)
+        by_stage: dict[str, list[float]] = {}
+        for side, part in zip(self.blueprint.sides, parts, strict=True):
+            by_stage.setdefault(STAGES[side.kind], []).append(part)
+        figures |= {f"busy/{stage}": sum(values) / len(values) for stage, values in by_stage.items()}
+        workers = self.blueprint.workers
+        on_cpu = (p for s, p in zip(self.blueprint.sides, parts, strict=True) if workers[s.worker].device == "cpu")
+        figures["load"] = sum(on_cpu) / max(self.cores, 1)
+        return figures
+
+    def streams(self) -> Streams:
+        """What passed between workers, once programs were compiled; empty before anything could be measured."""
+        if self._steady is None or not self._looks or self._looks[-1].at <= self._steady.at:
+            return {}
+        first, last = self._steady, self._looks[-1]
+        seconds = last.at - first.at
+        streams: Streams = {}
+        for wire in self.blueprint.wires:
+            if wire.stream not in last.messages:
+                continue
+            count = last.messages[wire.stream] - first.messages[wire.stream]
+            streams[wire.stream] = {
+                "messages_per_second": round(max(0, count) / seconds, 2),
+                "bytes_per_message": message_bytes(self.specs[wire.name]),
+            }
+            if wire.lane >= 0:
+                streams[wire.stream]["environments"] = self.blueprint.lanes[wire.lane].rows
+        return streams
+
+    def _read(self, account: Account, channels: Mapping[str, Created]) -> _Look:
+        words: Any = account.sides
+        busy, waited = words[:, OfWorker.BUSY_NS].tolist(), words[:, OfWorker.WAIT_NS].tolist()
+        return _Look(self._clock(), busy, waited, self._messages(account, channels))
+
+    def _messages(self, account: Account, channels: Mapping[str, Created]) -> dict[str, int]:
+        """Messages on each stream that leaves a worker: as its channels count them, or else as the account does."""
+        home = [side.worker for side in self.blueprint.sides]
+        between = [w for w in self.blueprint.wires if any(home[reader] != home[w.writer] for reader in w.readers)]
+        found: dict[str, int] = {}
+        for wire in between:
+            if wire.scheme == "shm" and wire.name in channels:
+                found[wire.stream] = found.get(wire.stream, 0) + channels[wire.name].committed
+        # Over sockets only the ends know: what they have done with their messages is in the account.
+        rows = self.blueprint.lanes[0].rows
+        steps = int(account.lanes[:, OfLane.PRODUCED].sum()) // rows
+        told = {
+            "timestep": steps,
+            "action": steps,
+            "unroll": int(account.lanes[:, OfLane.COMMITTED].sum()),
+            "params": int(account.run[OfRun.VERSION]),
+            "gradients": int(account.learners[:, OfGrad.SENT].sum()),
+        }
+        return found | {wire.stream: told[wire.stream] for wire in between if wire.stream not in found}
+
+    def _by_stage(self, look: _Look) -> dict[str, float]:
+        busy: dict[str, list[float]] = {}
+        for side in self.blueprint.sides:
+            busy.setdefault(STAGES[side.kind], []).append(look.busy[side.index] * 1e-9)
+        return {stage: sum(seconds) / len(seconds) for stage, seconds in busy.items()}
+
+    def _busy_parts(self, account: Account) -> list[float]:
+        """Of each side, the part of the window in which it worked."""
+        first, last = self._looks[0], self._looks[-1]
+        parts = []
+        for side in self.blueprint.sides:
+            busy = last.busy[side.index] - first.busy[side.index]
+            waited = last.waited[side.index] - first.waited[side.index]
+            if busy + waited > 0:
+                parts.append(busy / (busy + waited))
+            else:  # one long call has taken the whole window: it is counted when it ends
+                parts.append(0.0 if account.sides[side.index][OfWorker.WAITING] else 1.0)
+        return parts
+
+
+def message_bytes(spec: ChannelSpec) -> int:
+    """The bytes of one message's arrays, without what a slot adds to them."""
+    return sum(prod(leaf.shape) * dtype_of(leaf).itemsize for leaf in spec.leaves)

@@ -1,0 +1,1 @@
+"""Who runs where, and what passes between them. Pure."""

@@ -1,0 +1,79 @@
+"""What a run's workers will be given: blueprint, channels, recipes. What cannot be is refused here; nothing starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from weft.core.errors import ConfigError
+from weft.core.recipe import to_recipe
+from weft.graph.describe import describe_bytes
+from weft.runtimes.prepare.config import Prepared, Settings
+from weft.runtimes.workers.layout.blueprint import Blueprint, Manner, draft
+from weft.runtimes.workers.layout.schemas import channel_specs
+from weft.streams.channel import ChannelSpec
+from weft.streams.ring import Ring
+
+
+@dataclass(frozen=True)
+class LaunchSpec:
+    """Plain data: nothing of it is allocated."""
+
+    blueprint: Blueprint
+    specs: Mapping[str, ChannelSpec]  # of every wire, by its name
+    told: Mapping[str, Any]  # to every worker: the recipes of algorithm and environment, and the seed
+    compiled: bool  # actors roll a JAX environment out in one program
+
+    def memory(self, *schemes: str) -> dict[str, int]:
+        """Bytes that the channels of these schemes will take, of all unless named, by stream and the largest first."""
+        taken: dict[str, int] = {}
+        for wire in self.blueprint.wires:
+            if not schemes or wire.scheme in schemes:
+                rings = 1 + len(wire.readers) if wire.scheme == "tcp" else 1  # over a socket each end has one
+                taken[wire.stream] = taken.get(wire.stream, 0) + rings * Ring.nbytes(self.specs[wire.name])
+        return dict(sorted(taken.items(), key=lambda item: -item[1]))
+
+
+def launch_spec(prepared: Prepared, settings: Settings) -> LaunchSpec:
+    """The outfit of a run in workers.
+
+    Raises PlanError where lanes cannot be shared out, ConfigError where workers could not import what they must make,
+    or the machine's memory does not hold the channels.
+    """
+    pure = prepared.source.pure is not None
+    manner = Manner(prepared.lockstep, prepared.max_lag, settings.ring, settings.channel)
+    blueprint = draft(prepared.plan, prepared.envs, prepared.machine, manner, pure_env=pure)
+    told = {
+        "algorithm": to_recipe(prepared.algorithm, "the algorithm"),
+        "spec": to_recipe(prepared.algorithm.spec),
+        "source": _source_recipe(prepared),
+        "seed": prepared.seed,
+    }
+    compiled = bool(blueprint.kind("actor")) and pure
+    outfit = LaunchSpec(blueprint, channel_specs(blueprint, prepared.algorithm, compiled=compiled), told, compiled)
+    _check_memory(prepared, outfit)
+    return outfit
+
+
+def _check_memory(prepared: Prepared, outfit: LaunchSpec) -> None:
+    there, taken = prepared.machine.memory, outfit.memory()
+    if not there or sum(taken.values()) <= there:
+        return
+    each = ", ".join(f"{stream} {describe_bytes(nbytes)}" for stream, nbytes in taken.items())
+    smaller = ["fewer --envs", "a shorter --algo.unroll", *(["a smaller --max-lag"] if prepared.max_lag else [])]
+    raise ConfigError(
+        f"the streams of plan '{prepared.plan}' need {describe_bytes(sum(taken.values()))} of memory ({each}), and "
+        f"there are {describe_bytes(there)} here. Use {', '.join(smaller[:-1])} or {smaller[-1]}."
+    )
+
+
+def _source_recipe(prepared: Prepared) -> Any:
+    """How workers make the environment: put together as here, or opened anew by its name."""
+    source = prepared.source
+    try:
+        return to_recipe(source, f"environment {source.name!r}")
+    except ConfigError:
+        if ":" not in source.name or source.name.startswith(("gymnax:", "weft:")):
+            return {"open": source.name, "vector": prepared.vector, "options": to_recipe(dict(prepared.env_options))}
+        raise

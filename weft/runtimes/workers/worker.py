@@ -1,0 +1,145 @@
+"""A worker's main: reads its task from the launcher, opens its channels, and runs its sides. ``python -m … FD``.
+
+The first side runs in the main thread, others in threads of their own; one more listens to the launcher. The process
+dies with its launcher. An env worker never gets as far as the import of JAX.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from weft.runtimes.workers.control.link import Link, LinkClosed, LinkMessage
+
+
+def main(arguments: list[str]) -> int:
+    """Serve the launcher at the other end of the inherited socket, to the run's end. Returns the exit code."""
+    _die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher has it too, and says what is to be done
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # the launcher blocked them till now
+    link = Link(socket.socket(fileno=int(arguments[0])))
+    try:
+        task = link.hear()
+        assert task is not None
+        return _serve(link, task)
+    except LinkClosed:
+        return 1
+
+
+def _serve(link: Link, task: LinkMessage) -> int:
+    from weft.runtimes.workers.layout.blueprint import STAGES
+    from weft.runtimes.workers.side import Stopped
+    from weft.runtimes.workers.wiring import Wired, wire
+
+    failed = threading.Event()
+
+    def guarded(doing: Callable[[], Any], side: Any = None) -> None:
+        try:
+            doing()
+        except Stopped:
+            pass
+        except LinkClosed:
+            os._exit(1)
+        except BaseException as error:
+            failed.set()
+            if side is None:
+                _say_error(link, error, "as it started")
+            else:
+                fragment = STAGES[made.task.blueprint.sides[side.post.index].kind]
+                _say_error(link, error, f"in fragment {fragment}, at learn step {side.post.learned + 1}")
+
+    wired: Wired | None = None
+
+    def build() -> None:
+        nonlocal wired
+        wired = wire(link, task)
+
+    guarded(build)
+    if wired is None:
+        return 1
+    made: Wired = wired
+    guarded(made.start)
+    if failed.is_set():
+        return 1
+    link.say("ready", made.ready)
+    threading.Thread(target=_listen, args=(link, made), daemon=True, name="weft-link").start()
+    rest = [
+        threading.Thread(target=guarded, args=(side.run, side), daemon=True, name=f"weft-{side.post.name}")
+        for side in made.sides[1:]
+    ]
+    for thread in rest:
+        thread.start()
+    guarded(made.sides[0].run, made.sides[0])
+    for thread in rest:
+        thread.join(timeout=5.0)
+    made.close()
+    return 1 if failed.is_set() else 0
+
+
+def _listen(link: Link, made: Any) -> None:
+    """Answer the launcher; leave at once where it is gone."""
+    try:
+        while True:
+            said = link.hear()
+            if said is not None and said.kind == "save":
+                for side in made.sides:
+                    if side.post.index in said.body["sides"]:
+                        side.post.ask()
+    except LinkClosed:
+        os._exit(1)
+    except BaseException as error:  # a launcher that waits for an answer must not wait for ever
+        _say_error(link, error, "as it heard the launcher")
+
+
+def _say_error(link: Link, error: BaseException, where: str) -> None:
+    """Tell the launcher what was raised, and ``where``: "in fragment learn, at learn step 7"."""
+    traceback.print_exception(error)  # into the worker's log, all of it
+    try:
+        link.say("error", _told(error, where))
+    except LinkClosed:
+        os._exit(1)
+
+
+def _told(error: BaseException, where: str) -> dict[str, str]:
+    """An error in words, and its traceback: where the user's own code raised, that of their frames, as in one process.
+
+    An environment's fault says by itself which environment it was, and at which of its steps.
+    """
+    from weft.core.errors import EnvironmentFault, WeftError
+    from weft.core.theirs import is_theirs, their_traceback
+
+    kind, text = type(error).__name__, str(error)
+    if isinstance(error, WeftError):
+        if not isinstance(error, EnvironmentFault):
+            text = f"{where}: {text}"
+        trace = "" if error.__cause__ is None else their_traceback(error.__cause__)
+    else:
+        first = text.partition("\n")[0]  # the traceback has the rest
+        text = f"{where}: {kind}: {first}" if first else f"{where}: {kind}"
+        trace = their_traceback(error) if is_theirs(error) else "".join(traceback.format_exception(error))
+    return {"kind": kind, "text": text, "traceback": trace}
+
+
+def _die_with_parent() -> None:
+    """Be killed when the launcher dies, however it dies (Linux; elsewhere the closed link does it)."""
+    parent = os.getppid()
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # JAX's and an environment's own threads have nothing left to say
