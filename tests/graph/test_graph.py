@@ -78,7 +78,7 @@ def test_insert_sets_a_fragment_on_a_stream(loop):
     legs = [(s.source, s.target) for s in graph.streams if s.name == "unroll"]
     assert legs == [("act", "relabel"), ("relabel", "learn")]
     assert graph.on_stream("unroll") == (graph.fragment("relabel"),)
-    assert graph.fragment("relabel").step is relabel
+    assert graph.fragment("relabel").code.step is relabel
     assert loop.names == ("env", "act", "learn"), "the graph it was inserted into stays as it was"
 
 
@@ -90,7 +90,7 @@ def test_inserted_fragments_stand_in_the_order_of_insertion(loop):
 
 
 def test_insert_on_params_stands_between_learn_and_act(loop):
-    graph = loop.insert("average", relabel, on="params")
+    graph = loop.insert("average", lambda state, params: (state, params), on="params")
     assert [(s.source, s.target) for s in graph.streams if s.name == "params"] == [
         ("learn", "average"),
         ("average", "act"),

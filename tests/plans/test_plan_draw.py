@@ -3,7 +3,8 @@
 import pytest
 
 from weft.graph import Rhythm
-from weft.plans import Machine, catalogue, draw_mermaid, draw_text, parse, resolve, split
+from weft.graph.split import split
+from weft.plans import Machine, catalogue, draw_mermaid, draw_text, parse, resolve
 
 MACHINE = Machine(cores=8)
 
@@ -65,7 +66,7 @@ def test_short_lanes_stay_near_the_boxes(replay_loop):
 
 
 def test_learn_in_two_parts(loop):
-    graph = split(loop, plan_for("central", loop))
+    graph = split(loop, plan_for("central", loop).fragments)
     assert graph.names == ("env", "act", "grad", "apply")
     edges = [(s.name, s.source, s.target) for s in graph.streams]
     assert edges == [
@@ -84,11 +85,11 @@ def test_learn_in_two_parts(loop):
 
 def test_each_policy_has_its_own_gradients(two_policies):
     plan = plan_for("(env+act+grad)*2 | apply", two_policies)
-    graph = split(two_policies, plan)
+    graph = split(two_policies, plan.fragments)
     crossing = {(s.source, s.target) for s in graph.streams if s.name.startswith("gradients")}
     assert crossing == {("grad.hiders", "apply.hiders"), ("grad.seekers", "apply.seekers")}
     draw_text(two_policies, plan)
 
 
 def test_a_graph_whose_learn_is_whole_stays_the_same(loop):
-    assert split(loop, parse("env | act | learn")) is loop
+    assert split(loop, parse("env | act | learn").fragments) is loop

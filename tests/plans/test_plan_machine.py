@@ -61,8 +61,9 @@ SERVER = Machine(cores=64, gpus=8)
         ("env*3 | act | learn*2", LAPTOP, 12, "env*3 | act | learn*2"),
     ],
 )
-def test_open_counts_are_filled(text, machine, envs, filled):
-    assert str(fill(parse(text), machine, envs)) == filled
+def test_open_counts_are_filled(loop, replay_loop, text, machine, envs, filled):
+    graph = replay_loop if "replay" in text else loop
+    assert str(fill(parse(text), graph, machine, envs)) == filled
 
 
 def test_the_plan_language_does_not_load_jax():

@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from weft.core.specs import EnvSpec, Shape, allocate
-from weft.core.types import Timestep
+from weft.core.types import Timestep, Tree
 
 
 def timestep_buffers(spec: EnvSpec, leading: Shape) -> Timestep:
     """Zeroed NumPy buffers for a host environment's timestep, with ``leading`` axes: ``(B,)`` or ``(T, B)``."""
+    zeros = np.zeros(leading, np.float32)
     return Timestep(
         observation=allocate(spec.observation, leading),
-        reward=np.zeros(leading, np.float32),
+        reward={team: zeros.copy() for team in spec.teams} if spec.teams else zeros,
         terminated=np.zeros(leading, np.bool_),
         truncated=np.zeros(leading, np.bool_),
         final_observation=allocate(spec.observation, leading),
         action_mask=np.ones((*leading, spec.mask_size), np.bool_) if spec.action_mask else None,
         valid=np.ones(leading, np.bool_) if spec.next_step_reset else None,
+    )
+
+
+def of_team(timestep: Timestep, team: str) -> Timestep:
+    """What one team sees of a timestep of several: views. ``team`` empty: the whole, where there are no teams."""
+    if not team:
+        return timestep
+
+    def own(tree: Tree) -> Tree:
+        return None if tree is None else tree[team]
+
+    reward: dict[str, np.ndarray[Any, Any]] = timestep.reward  # type: ignore[assignment]
+    return timestep._replace(
+        observation=own(timestep.observation),
+        reward=reward[team],
+        final_observation=own(timestep.final_observation),
+        action_mask=own(timestep.action_mask),
     )

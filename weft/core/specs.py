@@ -105,11 +105,22 @@ class EnvSpec:
     action_start: Any = 0  # added to a discrete action in the environment's own units
     action_shape: Shape | None = None  # of a MultiDiscrete or MultiBinary that has several axes there
     extra: Mapping[str, str] = field(default_factory=dict)
+    teams: Mapping[str, EnvSpec] = field(default_factory=dict)  # what each sees and does, where there are several
+
+    @classmethod
+    def of_teams(cls, name: str, teams: Mapping[str, EnvSpec], **rest: Any) -> EnvSpec:
+        """The spec of an environment with several teams: observations, actions and rewards are dicts by team."""
+        pure = rest.pop("pure", all(team.pure for team in teams.values()))
+        seen = {team: spec.observation for team, spec in teams.items()}
+        done: Any = {team: spec.native_action for team, spec in teams.items()}
+        return cls(name, seen, done, pure=pure, teams=dict(teams), **rest)
 
     @property
     def action(self) -> Space:
-        """The action space as policies see it."""
+        """The action space as policies see it; of several teams, a dict of theirs."""
         native = self.native_action
+        if self.teams:
+            return {team: spec.action for team, spec in self.teams.items()}  # type: ignore[return-value]
         if not isinstance(native, Box):
             return native
         bounded = native.bounded
@@ -124,8 +135,10 @@ class EnvSpec:
         """Map a policy's action (``[..., *shape]``) to the environment's own units; ``xp`` is numpy or jax.numpy.
 
         A bounded Box is clipped to ``[-1, 1]`` and stretched to its bounds; a single bound is kept to by clipping.
-        Discrete actions are shifted and shaped.
+        Discrete actions are shifted and shaped. Of several teams, each by itself.
         """
+        if self.teams:
+            return {team: spec.to_native(action[team], xp) for team, spec in self.teams.items()}
         native = self.native_action
         if not isinstance(native, Box) and self.action_shape is not None:
             action = action.reshape((*action.shape[:-1], *self.action_shape))

@@ -79,3 +79,12 @@ class TrainState(NamedTuple):
     optimizer: Tree  # optax state
     step: Array  # [] int32: learn calls so far, which is also the version of params
     key: Array  # [] the learner's PRNG key; fold ``step`` into it
+
+
+class Gradients(NamedTuple):
+    """What grad sends to apply: the gradients of one batch, and what was seen of it. The mean of several is one."""
+
+    tree: Tree  # as ``Algorithm.apply`` wants it
+    metrics: dict[str, Array]  # [] float32 each
+    learned: Array  # [] float32: 1 where rewards, metrics and gradients are finite, else less
+    rewards: Array  # [] float32: 1 where the rewards are finite, as the environment gave them

@@ -12,8 +12,9 @@ from weft.envs.protocol import JaxEnv
 def begin(env: JaxEnv, key: jax.Array) -> tuple[Tree, Timestep]:
     """The first timestep of one environment: (state, timestep), nothing ended, no reward."""
     state, observation = env.reset(key)
-    no = jnp.zeros((), jnp.bool_)
-    return state, Timestep(observation, jnp.zeros((), jnp.float32), no, no, observation, _mask(env, state))
+    no, nothing = jnp.zeros((), jnp.bool_), jnp.zeros((), jnp.float32)
+    reward = dict.fromkeys(env.spec.teams, nothing) if env.spec.teams else nothing
+    return state, Timestep(observation, reward, no, no, observation, _mask(env, state))
 
 
 def advance(env: JaxEnv, state: Tree, action: jax.Array, key: jax.Array) -> tuple[Tree, Timestep]:
@@ -29,7 +30,7 @@ def advance(env: JaxEnv, state: Tree, action: jax.Array, key: jax.Array) -> tupl
     state = choose(fresh, stepped)
     return state, Timestep(
         observation=choose(first_observation, transition.observation),
-        reward=jnp.asarray(transition.reward, jnp.float32),
+        reward=jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), transition.reward),
         terminated=transition.terminated,
         truncated=transition.truncated,
         final_observation=transition.observation,

@@ -117,10 +117,10 @@ def _revived(data: bytes, like: jax.Array) -> Any:
 
 def _write(timestep: Timestep, out: Timestep) -> None:
     host = jax.device_get(timestep)
-    for name in ("observation", "final_observation"):
+    for name in ("observation", "final_observation", "reward"):
         if getattr(out, name) is not None:
             tree_map(np.copyto, getattr(out, name), getattr(host, name))
-    for name in ("reward", "terminated", "truncated"):
+    for name in ("terminated", "truncated"):
         np.copyto(getattr(out, name), getattr(host, name))
     if out.action_mask is not None:
         np.copyto(np.asarray(out.action_mask), host.action_mask)

@@ -1,8 +1,22 @@
 """Fragments, streams, the graph they make, and what an algorithm is. No hosts, no devices."""
 
 from weft.graph.algorithm import Algorithm
-from weft.graph.fragment import Fragment, Port
+from weft.graph.fragment import Fragment, MapCode, Port
 from weft.graph.graph import Graph
-from weft.graph.stream import Delivery, Rhythm, Stream
+from weft.graph.role import Role, Wants, register
+from weft.graph.stream import Delivery, Rhythm, Sharing, Stream
 
-__all__ = ["Algorithm", "Delivery", "Fragment", "Graph", "Port", "Rhythm", "Stream"]
+__all__ = [
+    "Algorithm",
+    "Delivery",
+    "Fragment",
+    "Graph",
+    "MapCode",
+    "Port",
+    "Rhythm",
+    "Role",
+    "Sharing",
+    "Stream",
+    "Wants",
+    "register",
+]

@@ -50,10 +50,19 @@ class Algorithm:
 
     def bind(self, spec: Spec) -> Self:
         """A copy that knows its run; ``check`` is called on it. Hyper-parameters stay what they are."""
-        bound = copy.copy(self)
-        object.__setattr__(bound, "_spec", spec)
+        bound = self.with_spec(spec)
         bound.check()
         return bound
+
+    def with_spec(self, spec: Spec) -> Self:
+        """As ``bind``, without the check: for shapes of other sizes than the run's."""
+        bound = copy.copy(self)
+        object.__setattr__(bound, "_spec", spec)
+        return bound
+
+    def graph_for(self, envs: int) -> Graph:
+        """The graph of a bound algorithm for another number of environments: a lane's, a replica's."""
+        return self.with_spec(dataclasses.replace(self.spec, envs=envs)).graph()
 
     def check(self) -> None:
         """Raise ConfigError where hyper-parameters and spec do not fit together. Called when bound."""

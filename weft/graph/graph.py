@@ -1,12 +1,14 @@
-"""The graph: fragments and streams, no hosts and no devices."""
+"""The graph: fragments and streams, no hosts and no devices. It is the program: runtimes walk it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from weft.core.errors import GraphError, UnknownName
-from weft.graph.fragment import Fragment, Port, Schema
-from weft.graph.stream import Stream
+from weft.graph.fragment import Fragment, MapCode, Port, Schema
+from weft.graph.stream import Delivery, Rhythm, Stream
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,14 @@ class Graph:
                 return stream
         raise UnknownName("stream", name, {s.name for s in self.streams})
 
+    def into(self, name: str) -> tuple[Stream, ...]:
+        """The streams that end at a fragment, in the graph's order."""
+        return tuple(s for s in self.streams if s.target == name)
+
+    def out_of(self, name: str) -> tuple[Stream, ...]:
+        """The streams that begin at a fragment, in the graph's order."""
+        return tuple(s for s in self.streams if s.source == name)
+
     def on_stream(self, name: str) -> tuple[Fragment, ...]:
         """The fragments that sit on a stream, in order: those that both take and give it."""
         return tuple(
@@ -51,25 +61,137 @@ class Graph:
             if any(p.name == name for p in f.inputs) and any(p.name == name for p in f.outputs)
         )
 
-    def insert(self, name: str, step: object, init: object = None, *, on: str = "unroll") -> Graph:
+    def insert(
+        self,
+        name: str,
+        step: object,
+        init: object = None,
+        *,
+        on: str = "unroll",
+        reads: str | Iterable[str] = (),
+        host: bool = False,
+        gives: object = None,
+    ) -> Graph:
         """A graph with a fragment of your own on a stream, just before the stream's last reader.
 
-        ``step(state, message) -> (state, message)`` is pure and may change the values but not the shapes of what
-        passes; ``init(key)`` makes its state, and may be left out where there is none (state is then ``()``).
+        ``step(state, message, *params) -> (state, message)``; a list in place of the message is as many messages, an
+        empty list is none. ``init(key)`` makes its state, and may be left out where there is none (state is then
+        ``()``). ``reads`` names fragments whose newest params follow the message.
+
+        A pure step may change the message's shapes: they are found by tracing it. With ``host`` it is any Python
+        function on NumPy arrays, and ``gives`` is what it gives: a schema, or a function of the schema that it takes;
+        left out, the same as it takes.
         """
         if not callable(step) or (init is not None and not callable(init)):
             raise GraphError(f"fragment {name!r}: step and init must be functions, got {step!r} and {init!r}")
-        leg = [s for s in self.streams if s.name == on]
-        if not leg:
-            raise UnknownName("stream", on, {s.name for s in self.streams})
-        last = leg[-1]
-        port = Port(on, last.schema)
-        fragment = Fragment(name, inputs=(port,), outputs=(port,), init=init, step=step)
-        at = self.names.index(last.target)
-        fragments = (*self.fragments[:at], fragment, *self.fragments[at:])
-        into, out = replace(last, target=name), replace(last, source=name)
-        index = self.streams.index(last)
-        return Graph(fragments, (*self.streams[:index], into, out, *self.streams[index + 1 :]))
+        graph = self._with_stream(on)
+        code = MapCode(step, init, (reads,) if isinstance(reads, str) else tuple(reads))
+        leg = [s for s in graph.streams if s.name == on]
+        last = next((s for s in reversed(leg) if not _reads(graph.fragment(s.target), s)), leg[-1])
+        sources = [graph._publisher(name, read) for read in code.reads]
+        params = [Port(s.name, s.schema) for s in sources]
+        schema = _given(name, code, last.schema, [p.schema for p in params], host=host, gives=gives)
+        fragment = Fragment(
+            name, (Port(on, last.schema), *params), (Port(on, schema),), not host, role_name="map", code=code
+        )
+        at = graph.names.index(last.target)
+        if last.delivery is Delivery.LATEST:  # what learn publishes passes it before it reaches its readers
+            at = graph.names.index(last.source) + 1
+        target = graph.fragment(last.target)
+        ports = tuple(replace(p, schema=schema) if p.name == on else p for p in target.inputs)
+        changed = tuple(replace(f, inputs=ports) if f.name == last.target else f for f in graph.fragments)
+        into, out = replace(last, target=name), replace(last, source=name, schema=schema)
+        index = graph.streams.index(last)
+        news = tuple(Stream(s.name, s.source, name, s.schema, Delivery.LATEST, Rhythm.UPDATE) for s in sources)
+        return Graph(
+            (*changed[:at], fragment, *changed[at:]),
+            (*graph.streams[:index], into, out, *graph.streams[index + 1 :], *news),
+        )
+
+    def check(self) -> None:
+        """Refuse what could never run: an output that nothing reads, a cycle that nothing starts."""
+        for fragment in self.fragments:
+            read = {s.name for s in self.out_of(fragment.name)}
+            for port in fragment.outputs:
+                if port.name not in read and fragment.outputs:
+                    raise GraphError(
+                        f"stream {port.name!r} of fragment {fragment.name!r} has no reader: add a Stream from "
+                        f"{fragment.name!r} to the fragment that takes it, or remove the output port."
+                    )
+            fed = {s.name for s in self.into(fragment.name)}
+            for port in fragment.inputs:
+                if port.name not in fed:
+                    raise GraphError(
+                        f"fragment {fragment.name!r} waits for {port.name!r}, and no stream brings it: add a Stream "
+                        f"from the fragment that gives it, or remove the input port."
+                    )
+        circle = self._circle()
+        if circle:
+            raise GraphError(
+                f"nothing starts the cycle {' → '.join((*circle, circle[0]))}: each waits for a message of the one "
+                "before it. Environments start by themselves, and params are there from the beginning: let one of "
+                "these streams come from those."
+            )
+
+    def order(self) -> tuple[str, ...]:
+        """The fragments in an order in which each comes after those whose messages it waits for."""
+        waits = self._waits()
+        done: list[str] = []
+        while len(done) < len(self.fragments):
+            ready = [n for n in self.names if n not in done and waits[n] <= set(done)]
+            done.append(ready[0] if ready else next(n for n in self.names if n not in done))
+        return tuple(done)
+
+    def _waits(self) -> dict[str, set[str]]:
+        """For each fragment those whose messages it cannot begin without."""
+        starts = {f.name for f in self.fragments if f.role.makes_steps}
+        return {
+            name: {s.source for s in self.into(name) if s.delivery is Delivery.BLOCK} - {name}
+            if name not in starts
+            else set()
+            for name in self.names
+        }
+
+    def _circle(self) -> tuple[str, ...]:
+        waits = self._waits()
+        for name in [s.source for s in self.streams if s.source == s.target and s.delivery is Delivery.BLOCK]:
+            return (name,)
+        left = dict(waits)
+        while free := [n for n, before in left.items() if not before & set(left)]:
+            for name in free:
+                del left[name]
+        if not left:
+            return ()
+        path = [next(iter(left))]
+        while True:
+            following = next(n for n in waits[path[-1]] if n in left)
+            if following in path:
+                return tuple(reversed(path[path.index(following) :]))
+            path.append(following)
+
+    def _with_stream(self, name: str) -> Graph:
+        """This graph, or the one with the fragment split whose parts have a stream called ``name`` between them."""
+        if any(s.name == name for s in self.streams):
+            return self
+        from weft.graph.split import split_one
+
+        for fragment in self.fragments:
+            if fragment.parts and fragment.code is not None and getattr(fragment.code, "splits", True):
+                parted = split_one(self, fragment)
+                if any(s.name == name for s in parted.streams):
+                    return parted
+        raise UnknownName("stream", name, {s.name for s in self.streams})
+
+    def _publisher(self, reader: str, name: str) -> Stream:
+        """The stream of newest params of a fragment, for a map that reads them."""
+        self.fragment(name)
+        for stream in self.out_of(name):
+            if stream.delivery is Delivery.LATEST:
+                return stream
+        raise GraphError(
+            f"fragment {reader!r} reads the params of {name!r}, which publishes none. Those that do: "
+            f"{', '.join(sorted({s.source for s in self.streams if s.delivery is Delivery.LATEST})) or 'none'}."
+        )
 
     def _check(self, stream: Stream) -> None:
         where = f"stream {stream.name!r} from {stream.source!r} to {stream.target!r}"
@@ -91,6 +213,51 @@ class Graph:
                 raise GraphError(f"{where}: the {side} port of {fragment.name!r} disagrees: {difference}")
 
 
+def _reads(fragment: Fragment, stream: Stream) -> bool:
+    """Whether a fragment takes a stream only to read the newest params."""
+    latest = stream.delivery is Delivery.LATEST
+    return latest and isinstance(fragment.code, MapCode) and not any(p.name == stream.name for p in fragment.outputs)
+
+
+def _given(
+    name: str, code: MapCode, schema: Schema, params: list[Schema], *, host: bool, gives: object
+) -> Schema:
+    """The schema of what a map gives."""
+    import jax
+
+    if host:
+        declared = gives(schema) if callable(gives) else schema if gives is None else gives
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(tuple(x.shape), x.dtype), declared)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    state = () if code.init is None else jax.eval_shape(code.init, key)
+    result = jax.eval_shape(lambda *x: step_messages(name, code.step(*x))[1], state, schema, *params)
+    if not result:
+        raise GraphError(
+            f"fragment {name!r} gives no message at all: a pure step gives at least one. Only host code (host=True) "
+            "may give none, as it likes."
+        )
+    for other in result[1:]:
+        difference = schema_difference(result[0], other)
+        if difference:
+            raise GraphError(f"fragment {name!r} gives messages of different shapes: {difference}")
+    if gives is not None:
+        difference = schema_difference(gives(schema) if callable(gives) else gives, result[0])
+        if difference:
+            raise GraphError(f"fragment {name!r} does not give what it declares: {difference}")
+    return result[0]
+
+
+def step_messages(name: str, result: Any) -> tuple[Any, list[Any]]:
+    """What a map's step returned, as (state, messages); refused where it is no such pair."""
+    if not isinstance(result, tuple) or len(result) != 2 or hasattr(result, "_fields"):
+        raise GraphError(
+            f"fragment {name!r}: step must return (state, message), got {type(result).__name__}. Without a state, "
+            "return ((), message)."
+        )
+    state, message = result
+    return state, message if isinstance(message, list) else [message]
+
+
 def schema_difference(expected: Schema, found: Schema) -> str:
     """The first place where two schemas differ, in words; empty where they agree."""
     import jax
@@ -104,3 +271,4 @@ def schema_difference(expected: Schema, found: Schema) -> str:
             place = f"at {jax.tree_util.keystr(path)} " if path else ""
             return f"{place}expected {want.dtype}{list(want.shape)}, got {have.dtype}{list(have.shape)}"
     return ""
+

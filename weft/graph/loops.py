@@ -5,11 +5,14 @@ Shapes come from ``jax.eval_shape``, never by hand.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import jax
 import jax.numpy as jnp
 
 from weft.core.buffers import timestep_buffers
-from weft.core.specs import EnvSpec
+from weft.core.errors import GraphError
+from weft.core.specs import EnvSpec, Spec
 from weft.core.types import Acted, Timestep, Tree, Unroll
 from weft.graph.algorithm import Algorithm
 from weft.graph.fragment import Fragment, Port, Schema
@@ -17,31 +20,65 @@ from weft.graph.graph import Graph
 from weft.graph.stream import Delivery, Rhythm, Stream
 
 
-def on_policy(algorithm: Algorithm) -> Graph:
-    """env ⇄ act → learn → act: unrolls go to learn once and are forgotten. ``algorithm`` must be bound."""
+def on_policy(algorithm: Algorithm, policy: str = "") -> Graph:
+    """env ⇄ act → learn → act: unrolls go to learn once and are forgotten. ``algorithm`` must be bound.
+
+    With ``policy`` everything but env is that policy's: ``act.red``, ``unroll.red``.
+    """
     spec = algorithm.spec
+    end = f".{policy}" if policy else ""
     state = jax.eval_shape(algorithm.init, jax.eval_shape(lambda: jax.random.key(0)))
     timestep = timestep_schema(spec.environment, spec.envs)
     acted = acted_schema(algorithm, state.params)
     unroll = unroll_schema(algorithm, timestep, acted)
-    ports = {
-        "timestep": Port("timestep", timestep),
-        "action": Port("action", acted.action),
-        "unroll": Port("unroll", unroll),
-        "params": Port("params", state.params),
-    }
-    env = Fragment("env", (ports["action"],), (ports["timestep"],), pure=spec.environment.pure)
-    act = Fragment("act", (ports["timestep"], ports["params"]), (ports["action"], ports["unroll"]))
-    learn = Fragment("learn", (ports["unroll"],), (ports["params"],), parts=("grad", "apply"))
+    seen, chosen, rolled, published = (
+        Port(f"timestep{end}", timestep),
+        Port(f"action{end}", acted.action),
+        Port(f"unroll{end}", unroll),
+        Port(f"params{end}", state.params),
+    )
+    env = Fragment("env", (chosen,), (seen,), pure=spec.environment.pure)
+    act = Fragment(f"act{end}", (seen, published), (chosen, rolled), code=algorithm)
+    parts = (f"grad{end}", f"apply{end}")
+    learn = Fragment(f"learn{end}", (rolled,), (published,), parts=parts, code=algorithm)
     return Graph(
         (env, act, learn),
         (
-            Stream("timestep", "env", "act", timestep, rhythm=Rhythm.STEP),
-            Stream("action", "act", "env", acted.action, rhythm=Rhythm.STEP),
-            Stream("unroll", "act", "learn", unroll, rhythm=Rhythm.UNROLL),
-            Stream("params", "learn", "act", state.params, Delivery.LATEST, Rhythm.UPDATE),
+            Stream(seen.name, env.name, act.name, timestep, rhythm=Rhythm.STEP),
+            Stream(chosen.name, act.name, env.name, acted.action, rhythm=Rhythm.STEP),
+            Stream(rolled.name, act.name, learn.name, unroll, rhythm=Rhythm.UNROLL),
+            Stream(published.name, learn.name, act.name, state.params, Delivery.LATEST, Rhythm.UPDATE),
         ),
     )
+
+
+def several_policies(algorithms: Mapping[str, Algorithm], spec: Spec) -> Graph:
+    """One env with a team for each policy, and an act and a learn for each: ``act.red``, ``learn.red``, ``act.blue`` …
+
+    ``algorithms`` has one for each of the environment's teams, all with unrolls of the same length.
+    """
+    teams = spec.environment.teams
+    if set(algorithms) != set(teams):
+        raise GraphError(
+            f"policies {', '.join(sorted(algorithms))} were given, and environment {spec.environment.name!r} has the "
+            f"teams {', '.join(sorted(teams)) or 'none'}: give one policy for each team."
+        )
+    lengths = {algorithm.unroll for algorithm in algorithms.values()}
+    if len(lengths) > 1:
+        raise GraphError(f"policies beside one env need unrolls of the same length, got {sorted(lengths)}")
+    loops = {
+        name: on_policy(algorithm.with_spec(Spec(teams[name], spec.envs, spec.learn_steps)), name)
+        for name, algorithm in algorithms.items()
+    }
+    envs = [loop.fragments[0] for loop in loops.values()]
+    env = Fragment(
+        "env",
+        tuple(port for part in envs for port in part.inputs),
+        tuple(port for part in envs for port in part.outputs),
+        pure=spec.environment.pure,
+    )
+    acts, learns = ([loop.fragments[k] for loop in loops.values()] for k in (1, 2))
+    return Graph((env, *acts, *learns), tuple(stream for loop in loops.values() for stream in loop.streams))
 
 
 def timestep_schema(spec: EnvSpec, envs: int) -> Timestep:

@@ -1,4 +1,4 @@
-"""Streams: the edges of the graph, with their delivery rules and their sizes."""
+"""Streams: the edges of the graph, with their delivery rules, how replicas share them, and their sizes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,20 @@ class Rhythm(Enum):
     UPDATE = "update"  # every learn call
 
 
+class Sharing(Enum):
+    """How the replicas of the reader share what the replicas of the writer send."""
+
+    ENVIRONMENT = "environment"  # the environment's index decides which replica gets it
+    ANY = "any"  # whichever is free; in lockstep by sequence number
+    ALL = "all"  # every replica gets every message
+
+
 @dataclass(frozen=True)
 class Stream:
-    """An edge from one fragment's output port to another's input port of the same name."""
+    """An edge from one fragment's output port to another's input port of the same name.
+
+    Unless told, the newest message goes to all replicas (params), and a message of environments by their index.
+    """
 
     name: str
     source: str
@@ -29,11 +40,27 @@ class Stream:
     schema: Schema
     delivery: Delivery = Delivery.BLOCK
     rhythm: Rhythm = Rhythm.UNROLL
+    sharing: Sharing | None = None
+
+    def __post_init__(self) -> None:
+        if self.sharing is None:
+            usual = Sharing.ALL if self.delivery is Delivery.LATEST else Sharing.ENVIRONMENT
+            object.__setattr__(self, "sharing", usual)
 
     @property
     def message_bytes(self) -> int:
         """The size of one message, all arrays added up."""
         return schema_bytes(self.schema)
+
+    @property
+    def counted(self) -> bool:
+        """Whether its messages are samples on their way to learn, each of which the ledger accounts for."""
+        return self.delivery is Delivery.BLOCK and self.rhythm is not Rhythm.STEP
+
+
+def base_name(name: str) -> str:
+    """What a fragment, a port or a stream is, without whose: ``unroll`` for ``unroll.hiders``."""
+    return name.partition(".")[0]
 
 
 def schema_bytes(schema: Schema) -> int:

@@ -6,8 +6,8 @@ from weft.graph.describe import Rates
 from weft.graph.draw import draw_text as draw_graph_text
 from weft.graph.graph import Graph
 from weft.graph.mermaid import draw_mermaid as draw_graph_mermaid
+from weft.graph.split import split
 from weft.plans.plan import Plan
-from weft.plans.split import split
 
 
 def draw_text(graph: Graph, plan: Plan | None = None, rates: Rates | None = None) -> str:
@@ -17,14 +17,14 @@ def draw_text(graph: Graph, plan: Plan | None = None, rates: Rates | None = None
     """
     if plan is None:
         return draw_graph_text(graph)
-    return draw_graph_text(split(graph, plan), _groups(plan), rates)
+    return draw_graph_text(split(graph, plan.fragments), _groups(plan), rates)
 
 
 def draw_mermaid(graph: Graph, plan: Plan | None = None, rates: Rates | None = None) -> str:
     """The graph as a Mermaid flowchart; arguments as in ``draw_text``; loads JAX."""
     if plan is None:
         return draw_graph_mermaid(graph)
-    return draw_graph_mermaid(split(graph, plan), _groups(plan), rates)
+    return draw_graph_mermaid(split(graph, plan.fragments), _groups(plan), rates)
 
 
 def _groups(plan: Plan) -> dict[str, tuple[str, ...]]:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from weft.core.errors import UnknownName
 from weft.graph.graph import Graph
+from weft.graph.role import Role, role, usual_role
+from weft.graph.stream import base_name
 from weft.plans.plan import Group, Plan
 
 
-def role(fragment: str) -> str:
-    """What a fragment does in the loop, by its name up to the first dot: ``act`` for ``act.hiders``."""
-    return fragment.split(".", 1)[0]
+def role_of(name: str, graph: Graph) -> Role:
+    """The role of a fragment, or of a part that the graph has not split off."""
+    return graph.fragment(name).role if name in graph.names else role(usual_role(name))
 
 
-def holds(group: Group, *roles: str) -> bool:
-    """Whether a group has a fragment in one of these roles."""
-    return any(role(name) in roles for name in group.fragments)
+def holds(group: Group, graph: Graph, what: Callable[[Role], bool]) -> bool:
+    """Whether a group has a fragment whose role is ``what`` is asked for."""
+    return any(what(role_of(name, graph)) for name in group.fragments)
 
 
 def plan_names(graph: Graph) -> tuple[str, ...]:
@@ -25,9 +28,16 @@ def plan_names(graph: Graph) -> tuple[str, ...]:
 
 
 def stands_for(name: str, graph: Graph) -> tuple[str, ...]:
-    """The fragments or parts a plan means by ``name``: itself, or all in that role (``act``: every ``act.x``)."""
+    """The fragments or parts that a plan means by ``name``.
+
+    That is itself, or all of a family (``act`` and ``act.*``: every ``act.x``), or the parts that the graph has of it.
+    """
     known = plan_names(graph)
-    return (name,) if name in known else tuple(n for n in known if role(n) == name)
+    if name in known:
+        return (name,)
+    family = name.removesuffix(".*")
+    found = tuple(n for n in known if n.startswith(f"{family}.") or base_name(n) == family)
+    return found or tuple(f.name for f in graph.fragments if family in (f.part_of, base_name(f.part_of)))
 
 
 def fit(plan: Plan, graph: Graph, hint: str = "") -> Plan:
@@ -67,9 +77,28 @@ def missing(plan: Plan, graph: Graph) -> tuple[str, ...]:
 
 
 def complete(plan: Plan, graph: Graph) -> Plan:
-    """A fitted plan with what it leaves out put beside learn (or grad, or else into the last group)."""
-    absent = missing(plan, graph)
-    if not absent:
-        return plan
-    beside = next((i for i, g in enumerate(plan.groups) if holds(g, "learn", "grad")), len(plan.groups) - 1)
-    return fit(plan.with_group(beside, fragments=(*plan.groups[beside].fragments, *absent)), graph)
+    """A fitted plan with what it leaves out put beside its reader, or else beside its writer."""
+    while absent := missing(plan, graph):
+        name, at = next(
+            ((n, place) for n in reversed(absent) if (place := _beside(n, plan, graph)) is not None),
+            (absent[-1], len(plan.groups) - 1),
+        )
+        plan = plan.with_group(at, fragments=(*plan.groups[at].fragments, name))
+        plan = fit(plan, graph)
+    return plan
+
+
+def _beside(name: str, plan: Plan, graph: Graph) -> int | None:
+    """The group of a fragment's reader that the plan has; else of its writer, or of its other part."""
+    whole = {part: f for f in graph.fragments for part in f.parts}
+    if name in whole:
+        near = [part for part in whole[name].parts if part != name]
+    else:
+        after = graph.names[graph.names.index(name) + 1 :]
+        near = [s.target for s in graph.out_of(name) if s.target in after]
+        near += [s.source for s in graph.into(name)] + [s.target for s in graph.out_of(name)]
+    for other in near:
+        for alias in (other, *(graph.fragment(other).parts[:1] if other in graph.names else ())):
+            if alias in plan.fragments:
+                return next(i for i, g in enumerate(plan.groups) if alias in g.fragments)
+    return None

@@ -52,8 +52,8 @@ def named(name: str) -> NamedPlan | None:
 def expand(plan: NamedPlan, graph: Graph) -> Plan:
     """A named plan's expression for a graph, its counts still open.
 
-    A fragment that the expression does not mention (one of your own, a replay) goes beside learn; ``act`` means every
-    ``act.x``.
+    A fragment that the expression does not mention (one of your own, a replay) goes beside its reader; ``act`` means
+    every ``act.x``.
     """
     if not plan.expression:
         raise PlanError(

@@ -13,7 +13,7 @@ from typing import Any
 
 from weft.core.errors import PlanError, nearest
 
-FRAGMENT_NAME = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*"
+FRAGMENT_NAME = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*(?:\.\*)?"
 DEVICE_FORMS = "cpu, gpu, gpu:0 or gpu:0-3"
 
 

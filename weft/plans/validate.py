@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from weft.core.errors import PlanError, UnknownName
 from weft.graph.graph import Graph
-from weft.plans.executable import runs_now
 from weft.plans.fill import fill
-from weft.plans.fit import complete, fit, holds, missing, role, stands_for
+from weft.plans.fit import complete, fit, holds, missing, role_of, stands_for
 from weft.plans.machine import Machine
 from weft.plans.named import NAMED, expand, named
 from weft.plans.parse import parse
 from weft.plans.plan import Device, Group, Plan
+from weft.plans.rules import runs_now
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ class _Setting:
     def on_host(self, name: str) -> bool:
         """Whether a fragment is host code, which no device can run."""
         fragment = next((f for f in self.graph.fragments if name == f.name or name in f.parts), None)
-        return (role(name) == "env" and not self.pure_env) or (fragment is not None and not fragment.pure)
+        steps = role_of(name, self.graph).makes_steps
+        return (steps and not self.pure_env) or (fragment is not None and not fragment.pure)
 
 
 class _Refusal(NamedTuple):
@@ -64,7 +65,7 @@ def resolve(
     if envs < 1:
         raise PlanError(f"a run needs at least 1 environment, got {envs}")
     setting = _Setting(graph, machine, envs, pure_env, environment, pure_alternative)
-    resolved = fill(_read(plan, graph), machine, envs)
+    resolved = fill(_read(plan, graph), graph, machine, envs)
     refusals = _refusals(resolved, setting)
     if refusals:
         raise _error(resolved, refusals, setting)
@@ -80,9 +81,8 @@ def _read(plan: str | Plan, graph: Graph) -> Plan:
     expression = parse(plan)
     lone = len(expression.fragments) == 1 and not any(c in plan for c in "*@|+()")
     if lone and not stands_for(expression.fragments[0], graph):
-        raise UnknownName(
-            "plan", plan.strip(), [p.name for p in NAMED], "Or write an expression, such as 'env+act+learn'."
-        )
+        whole = "+".join(graph.names)
+        raise UnknownName("plan", plan.strip(), [p.name for p in NAMED], f"Or write an expression, such as {whole!r}.")
     used = next((a for n in expression.fragments if (a := named(n)) and not stands_for(n, graph)), None)
     if used is not None and used.expression:
         raise PlanError(
@@ -172,10 +172,11 @@ def _host_code_on_gpu(plan: Plan, setting: _Setting) -> _Refusal | None:
         if setting.machine.gpus == 0:  # then there is no device to keep the others on
             apart = [replace(group, device=None)]
         nearest = fit(Plan((*plan.groups[:index], *apart, *plan.groups[index + 1 :])), setting.graph)
-        if role(host[0]) != "env":
+        if not role_of(host[0], setting.graph).makes_steps:
             return _Refusal(f"{_called(group, plan)} puts {host[0]!r} on a GPU, and it is host code, not JAX", nearest)
         what = repr(setting.environment) if setting.environment else "this environment"
-        reason = f"{_called(group, plan)} puts env on a GPU, and {what} is host code: only a JAX environment runs there"
+        where = f"{_called(group, plan)} puts {host[0]} on a GPU"
+        reason = f"{where}, and {what} is host code: only a JAX environment runs there"
         if setting.pure_alternative:
             reason += f" ({setting.pure_alternative!r} is the same in JAX, and can)"
         return _Refusal(reason, nearest)
@@ -187,7 +188,8 @@ def _uneven(plan: Plan, setting: _Setting) -> _Refusal | None:
     plural = "s" if envs > 1 else ""
     for index, group in enumerate(plan.groups):
         replicas = group.replicas or 1
-        if holds(group, "env", "learn", "grad") and envs % replicas:
+        even = holds(group, setting.graph, lambda role: role.makes_steps or role.computes_gradients)
+        if even and envs % replicas:
             fewer = next(n for n in range(min(replicas, envs), 0, -1) if envs % n == 0)
             more = next((n for n in range(replicas, envs + 1) if envs % n == 0), fewer)
             can = f"{fewer} or {more} replicas can" if more != fewer else f"{fewer} can"
@@ -196,16 +198,20 @@ def _uneven(plan: Plan, setting: _Setting) -> _Refusal | None:
             reason = f"{replicas} replicas of {_called(group, plan)} {share}"
             closest = more if more - replicas < replicas - fewer and more != fewer else fewer
             return _Refusal(reason, plan.with_group(index, replicas=closest))
-        if holds(group, "act") and replicas > envs:
+        if holds(group, setting.graph, lambda role: role.every_step) and replicas > envs:
             reason = f"{_called(group, plan)} has more replicas than there are environments ({envs})"
             return _Refusal(reason, plan.with_group(index, replicas=envs))
     return None
 
 
-def _apply_once(plan: Plan, setting: _Setting) -> _Refusal | None:
+def _one_owner(plan: Plan, setting: _Setting) -> _Refusal | None:
+    graph = setting.graph
     for index, group in enumerate(plan.groups):
-        if holds(group, "apply") and (group.replicas or 1) > 1:
-            reason = f"{_called(group, plan)} replicates 'apply' apart from 'grad': the params have one owner"
+        owner = next((name for name in group.fragments if role_of(name, graph).single), None)
+        if owner is not None and (group.replicas or 1) > 1:
+            others = [p for f in graph.fragments if owner in f.parts for p in f.parts if p != owner]
+            apart = f" apart from {others[0]!r}" if others else ""
+            reason = f"{_called(group, plan)} replicates {owner!r}{apart}: the params have one owner"
             return _Refusal(reason, plan.with_group(index, replicas=1))
     return None
 
@@ -219,7 +225,7 @@ def _idle_devices(plan: Plan, setting: _Setting) -> _Refusal | None:
         reason = (
             f"{_called(group, plan)} names {listed} devices for {replicas} replica{plural}, and each replica uses one"
         )
-        if setting.envs % listed == 0 and not holds(group, "apply"):
+        if setting.envs % listed == 0 and not holds(group, setting.graph, lambda role: role.single):
             return _Refusal(reason, plan.with_group(index, replicas=listed))
         fewer = Device("gpu", device.indices[0], device.indices[replicas - 1])
         return _Refusal(reason, plan.with_group(index, device=fewer))
@@ -232,6 +238,6 @@ _CHECKS: tuple[Callable[[Plan, _Setting], _Refusal | None], ...] = (
     _host_code_on_gpu,
     _no_such_device,
     _uneven,
-    _apply_once,
+    _one_owner,
     _idle_devices,
 )

@@ -18,57 +18,57 @@ import numpy as np
 
 
 class OfRun(IntEnum):
-    """Words of the whole run."""
+    """Words of the whole run. The launcher writes them."""
 
-    LIMIT = 0  # learn steps granted: learn, and in lockstep act, go no further (launcher)
-    STOP = 1  # not 0: leave as soon as possible (launcher)
-    VERSION = 2  # of the params that were published last (learn 0, or apply)
-
-
-class OfLane(IntEnum):
-    """Words of a lane: the environments that go through act together. Act's, but for RELEASED; environment steps."""
-
-    PRODUCED = 0  # recorded by act
-    LOST = 1  # of half-built unrolls that were given up
-    COMMITTED = 2  # unrolls, not steps: sent by act
-    RELEASED = 3  # unrolls, not steps: trained on or dropped by learn
-    ACT_LIFE = 5  # not steps: which life of act serves the lane
-    BEGUN = 4  # not steps: 1 + the version of the params that the unroll being built began with; 0: none is
+    LIMIT = 0  # learn steps granted: what learns, and in lockstep what acts, goes no further
+    STOP = 1  # not 0: leave as soon as possible
 
 
-class OfWorker(IntEnum):
-    """Words of a side of a worker: which of its fragments runs in which thread is the side's own."""
+class OfWire(IntEnum):
+    """Words of a wire: messages, where nothing else is said."""
 
-    TICK = 0  # grows whenever it has got on, or has looked around while waiting
+    SENT = 0  # numbered by the writer, and sent or about to be
+    TAKEN = 1  # accounted for by the reader: used or dropped, or missed by it
+    BEGUN = 2  # not messages: 1 + the version of the params that the message being built began with; 0: none is (writer)
+    AFTER = 3  # not messages: the version of the params that follows what became of the last one taken (reader)
+    READER_LIFE = 4  # not messages: which life of the reader serves the wire
+    PRODUCED = 5  # environment steps recorded for messages of the wire, sent or not (writer)
+    GIVEN_UP = 6  # environment steps of those that will never be sent (writer)
+    VERSION = 7  # of the params that were published on it last (writer)
+
+
+class OfSide(IntEnum):
+    """Words of a side. The side writes them."""
+
+    TICK = 0  # grows whenever it has made progress, or has looked around while waiting
     WAITING = 1  # 1 while it waits for others: then no growth is no fault
     BUSY_NS = 2  # nanoseconds of work
     WAIT_NS = 3  # nanoseconds of waiting
+    STEPS = 4  # environment steps that it has made
 
 
-class OfLearner(IntEnum):
-    """Words of a learner. In environment steps."""
+class Fate(IntEnum):
+    """Words of a side too: what became of samples there. In environment steps."""
 
-    TRAINED = 0
-    STALE = 1  # dropped on arrival: too many versions behind
-    DIED = 2  # dropped because a learner died: trained since the last checkpoint, or made by params that are gone
-    LOST = 3  # unrolls that a killed sender had sent, and that never came
-
-
-class OfGrad(IntEnum):
-    """Words of a learner that computes gradients for apply, after those of OfLearner. In gradients."""
-
-    SENT = 4  # numbered by the grad side, and sent or about to be
-    TAKEN = 5  # applied or dropped by apply, or missed by it
+    TRAINED = 8
+    STALE = 9  # dropped on arrival: too many versions behind
+    DIED = 10  # dropped because a learner died: trained since the last checkpoint, or made by params that are gone
+    LOST = 11  # sent or taken by a worker that was killed, and never seen again
+    FILTERED = 12  # taken by a map that gave less than it took
+    ADDED = 13  # given by a map beyond what it took
 
 
-_WORDS = 8  # of each row: a cache line, so that writers do not disturb each other
+DROPPED = (Fate.STALE, Fate.DIED, Fate.LOST, Fate.FILTERED)
+"""What became of samples that were not trained on."""
+
+_WORDS = 16  # of each row: two cache lines, so that writers do not disturb each other
 
 
 class Account:
-    """The counters of a run with ``lanes``, ``sides`` and ``learners``; rows by index, words by the enums above."""
+    """The counters of a run with ``sides`` and ``wires``; rows by index, words by the enums above."""
 
-    def __init__(self, lanes: int, sides: int, learners: int, fd: int | None = None) -> None:
-        rows = 1 + lanes + sides + learners
+    def __init__(self, sides: int, wires: int, fd: int | None = None) -> None:
+        rows = 1 + sides + wires
         size = rows * _WORDS * 8
         if fd is None:
             fd = os.memfd_create("weft-account", os.MFD_CLOEXEC)
@@ -77,9 +77,8 @@ class Account:
         self._map = mmap.mmap(fd, size)
         words: Any = np.frombuffer(self._map, np.int64).reshape(rows, _WORDS)
         self.run = words[0]
-        self.lanes = words[1 : 1 + lanes]
-        self.sides = words[1 + lanes : 1 + lanes + sides]
-        self.learners = words[1 + lanes + sides :]
+        self.sides = words[1 : 1 + sides]
+        self.wires = words[1 + sides :]
 
     def close(self) -> None:
         """Close the descriptor; the memory goes with the last reference to its words. May be called twice."""

@@ -1,0 +1,173 @@
+"""The rules that a resolved plan must keep to be carried out. Each refusal names the rule and the nearest plan.
+
+    platform   several groups are worker processes, which are started on Linux
+    parts      a fragment is split only where its code comes apart
+    devices    replicas that average gradients on accelerators have one each
+    lanes      every learner has equally many environments in whole lanes, everything else at least one lane
+
+A lane is environments that go through inference together: all of a replica's where environments and inference are in
+one group, else any slice of a replica's environments.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+
+from weft.core.errors import PlanError
+from weft.graph.graph import Graph
+from weft.graph.stream import Sharing
+from weft.plans.fill import divisor_up_to, learners, one_lane_each, shares
+from weft.plans.fit import fit, holds, role_of
+from weft.plans.machine import Machine
+from weft.plans.plan import Device, Group, Plan
+
+
+def executable(plan: Plan, graph: Graph, machine: Machine, *, envs: int) -> None:
+    """Return if a resolved plan can be executed here; else ``PlanError`` with the rule and the nearest plan."""
+    _platform(plan)
+    _parts(plan, graph, envs)
+    for index, group in enumerate(plan.groups):
+        _devices(plan, index, group, graph, machine, envs)
+    _lanes(plan, graph, envs)
+
+
+def runs_now(plan: Plan, graph: Graph, machine: Machine, *, envs: int) -> bool:
+    """Whether ``executable`` accepts the plan."""
+    try:
+        executable(plan, graph, machine, envs=envs)
+    except PlanError:
+        return False
+    return True
+
+
+def needs_workers(plan: Plan, machine: Machine) -> bool:
+    """Whether a plan runs in worker processes: it has several groups, or more replicas than devices here."""
+    if len(plan.groups) > 1:
+        return True
+    group = plan.groups[0]
+    return (group.replicas or 1) > machine.count(group.device)
+
+
+def _platform(plan: Plan) -> None:
+    if len(plan.groups) > 1 and sys.platform != "linux":
+        raise PlanError(
+            f"plan '{plan}' needs worker processes, which this version starts on Linux only (here: {sys.platform}). "
+            "Nearest plan that runs now: 'inline'."
+        )
+
+
+def _parts(plan: Plan, graph: Graph, envs: int) -> None:
+    """A part is away from its fragment only if the code says that it comes apart."""
+    for fragment in graph.fragments:
+        parts = [part for part in fragment.parts if part in plan.fragments]
+        if parts and not getattr(fragment.code, "splits", True):
+            joined = even(_joined(plan, graph, fragment.name, fragment.parts), graph, envs)
+            raise PlanError(
+                f"plan '{plan}' parts {' from '.join(parts)}, and this algorithm makes several updates in one "
+                f"{fragment.name} call, which do not come apart (A2C's and IMPALA's do). Nearest plan that runs now: "
+                f"'{joined}'."
+            )
+
+
+def _joined(plan: Plan, graph: Graph, name: str, parts: tuple[str, ...]) -> Plan:
+    """The plan with a fragment whole, where its last part is."""
+    groups = []
+    for group in plan.groups:
+        names = tuple(name if n == parts[-1] else n for n in group.fragments if n not in parts[:-1])
+        if names:
+            groups.append(Group(names, group.replicas, group.device))
+    return fit(Plan(tuple(groups)), graph)
+
+
+def _devices(plan: Plan, index: int, group: Group, graph: Graph, machine: Machine, envs: int) -> None:
+    """Replicas that average their gradients need a device each, unless they are processes on the CPU."""
+    replicas, devices = group.replicas or 1, machine.count(group.device)
+    on_gpu = machine.gpus > 0 and (group.device is None or group.device.kind == "gpu")
+    if replicas <= devices or not on_gpu or not holds(group, graph, lambda role: role.one_program):
+        return
+    smaller = even(plan.with_group(index, replicas=divisor_up_to(envs, devices)), graph, envs)
+    raise PlanError(
+        f"plan '{plan}' needs a GPU for each of the {replicas} replicas of '{group}', and JAX has {devices} here: run "
+        f"where it sees as many, or write @cpu. Nearest plan that runs now: '{smaller}'."
+    )
+
+
+def _lanes(plan: Plan, graph: Graph, envs: int) -> None:
+    nearest = even(plan, graph, envs)
+    if nearest == plan:
+        return
+    home = plan.groups[_steps_at(plan, graph)]
+    workers = home.replicas or 1
+    steps = next(n for n in home.fragments if role_of(n, graph).makes_steps)
+    eaters = [g for g in learners(plan, graph) if g is not home or not one_lane_each(home, graph)]
+    names = [
+        (next(n for n in g.fragments if role_of(n, graph).computes_gradients), g.replicas or 1)
+        for g in eaters or learners(plan, graph)
+    ]
+    eating = " and ".join(f"{count} {name}" for name, count in names)
+    least = math.lcm(*(count for _, count in names)) if names else 1
+    if one_lane_each(home, graph):
+        acting = " and ".join(n for n in home.fragments if role_of(n, graph).every_step)
+        many = next(iter(sorted(names, key=lambda n: -n[1])), ("", 1))[0]
+        reason = (
+            f"{workers} replica{'s'[: workers > 1]} of {acting} cannot be shared evenly among {eating}, each of which "
+            f"learns from whole replicas. Use a multiple of {least} of them, or fewer {many}."
+        )
+    else:
+        sharing = [(n, g.replicas or 1) for g in plan.groups for n in g.fragments if _shares_lanes(n, graph)]
+        others = " and ".join(f"{count} {name}" for name, count in sharing)
+        reason = (
+            f"{workers} {steps} worker{'s'[: workers > 1]} with {envs} environments in all cannot share them among "
+            f"{others} and {eating} in whole slices. Use a number of environments that {workers} and {least} divide, "
+            f"with one for each of the others at least."
+        )
+    raise PlanError(f"plan '{plan}': {reason} Nearest plan that runs now: '{nearest}'.")
+
+
+def even(plan: Plan, graph: Graph, envs: int) -> Plan:
+    """The plan with the nearest counts by which lanes can be shared out: itself, where it has them."""
+    for index, group in enumerate(plan.groups):
+        if holds(group, graph, lambda role: role.computes_gradients):
+            plan = _with_replicas(plan, index, divisor_up_to(envs, group.replicas or 1))
+    counts = {g.replicas or 1 for g in learners(plan, graph)}
+    while envs % math.lcm(*counts):  # of several learners: the largest gives way
+        index = max(range(len(plan.groups)), key=lambda i: plan.groups[i].replicas or 1)
+        plan = _with_replicas(plan, index, divisor_up_to(envs, (plan.groups[index].replicas or 1) - 1))
+        counts = {g.replicas or 1 for g in learners(plan, graph)}
+    least = math.lcm(*counts) if counts else 1
+    home = _steps_at(plan, graph)
+    workers = plan.groups[home].replicas or 1
+    lanes = envs
+    if one_lane_each(plan.groups[home], graph):
+        lanes = min(shares(envs, least), key=lambda n: (abs(n - workers), n))
+        plan = _with_replicas(plan, home, lanes)
+    else:
+        plan = _with_replicas(plan, home, divisor_up_to(envs, workers))
+    for index, group in enumerate(plan.groups):
+        if index != home and any(_shares_lanes(name, graph) for name in group.fragments):
+            plan = _with_replicas(plan, index, min(lanes, group.replicas or 1))
+    return plan
+
+
+def _shares_lanes(name: str, graph: Graph) -> bool:
+    """Whether a fragment that neither steps nor learns takes messages by their environments."""
+    role = role_of(name, graph)
+    if role.makes_steps or role.computes_gradients or name not in graph.names:
+        return False
+    return any(s.sharing is Sharing.ENVIRONMENT for s in graph.into(name))
+
+
+def _steps_at(plan: Plan, graph: Graph) -> int:
+    """The number of the group that has the environments."""
+    return next(i for i, group in enumerate(plan.groups) if holds(group, graph, lambda role: role.makes_steps))
+
+
+def _with_replicas(plan: Plan, index: int, replicas: int) -> Plan:
+    """A copy with so many replicas of a group, and no more devices named than these can use."""
+    group, device = plan.groups[index], plan.groups[index].device
+    if replicas == (group.replicas or 1):
+        return plan
+    if device is not None and device.indices is not None and replicas < len(device.indices):
+        device = Device("gpu", device.indices[0], device.indices[replicas - 1])
+    return plan.with_group(index, replicas=replicas, device=device)
