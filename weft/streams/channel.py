@@ -75,7 +75,7 @@ class ChannelSpec:
     leaves: Leaves
     capacity: int  # messages that may be on their way: committed and not yet released
     delivery: Delivery
-    scheme: str = "shm"  # inproc, shm, tcp or fake
+    scheme: str = "shm"  # inproc, shm or tcp
     address: str = ""  # filled in by ``registry.create``
 
     def __post_init__(self) -> None:

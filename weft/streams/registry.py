@@ -1,4 +1,4 @@
-"""Channels by scheme: ``inproc``, ``shm``, ``tcp``, ``fake``. What a scheme needs is imported when it is used."""
+"""Channels by scheme: ``inproc``, ``shm``, ``tcp``. What a scheme needs is imported when it is used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ _HOMES = {
     "inproc": ("weft.streams.memory", "create_inproc"),
     "shm": ("weft.streams.memory", "create_shm"),
     "tcp": ("weft.streams.tcp", "create"),
-    "fake": ("weft.streams.fake", "create"),
 }
 SCHEMES = tuple(_HOMES)
 
