@@ -19,7 +19,7 @@ from weft.streams.registry import create, open_reader, open_writer
 from weft.streams.schema import leaves_of
 
 SIMPLE = leaves_of({"a": np.zeros((3, 2), np.float32), "b": np.zeros(4, np.int64)})
-BLOCK, DROP, LATEST = Delivery.BLOCK, Delivery.DROP_OLDEST, Delivery.LATEST
+BLOCK, LATEST = Delivery.BLOCK, Delivery.LATEST
 
 
 def eventually(true: Callable[[], Any], seconds: float = 5.0) -> bool:

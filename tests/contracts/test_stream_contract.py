@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from channels import BLOCK, DROP, LATEST, SIMPLE, Channel, arrays, eventually, got, nothing_leaks
+from channels import BLOCK, LATEST, SIMPLE, Channel, arrays, eventually, got, nothing_leaks
 
 from weft.core.errors import ChannelClosed, ChannelError, SchemaMismatch, UnknownName
 from weft.core.trees import tree_leaves
@@ -49,7 +49,6 @@ def test_messages_come_whole_and_in_order(scheme: str) -> None:
                 np.testing.assert_array_equal(array, expected)
             reader.release(message)
         assert eventually(lambda: writer.unreleased == 0)
-        assert writer.dropped == 0
 
 
 KINDS = [
@@ -198,61 +197,6 @@ def test_a_reader_waits_for_what_is_to_come(scheme: str) -> None:
         sender.join()
 
 
-def test_drop_oldest_drops_the_oldest_and_counts_it(scheme: str) -> None:
-    with Channel(scheme, delivery=DROP) as channel:
-        writer, reader = channel.ends()
-        for number in range(10):
-            assert writer.send(arrays(number), Stamp(sequence=number), 0)
-        assert eventually(lambda: reader.unread == 4 and writer.dropped == 6)
-        assert writer.unreleased == 4
-        time.sleep(0.05 * (scheme == "tcp"))  # what is still on its way pushes out what arrived before
-        held = [got(reader) for _ in range(4)]
-        assert [m.stamp.sequence for m in held] == [6, 7, 8, 9]
-        for number in range(10, 20):  # what is held is the reader's: nobody writes over it, or counts it as dropped
-            writer.send(arrays(number), Stamp(sequence=number), 0)
-        for message in held:
-            np.testing.assert_array_equal(message.arrays[1], arrays(message.stamp.sequence)[1])
-            reader.release(message)
-        assert eventually(lambda: writer.dropped == 12 and writer.unreleased == 4)
-        time.sleep(0.05 * (scheme == "tcp"))
-        for expected in range(16, 20):
-            message = got(reader)
-            assert message.stamp.sequence == message.place == expected
-            reader.release(message)
-        assert eventually(lambda: writer.unreleased == 0)
-        assert writer.dropped == 12
-
-
-@pytest.mark.parametrize("capacity", [1, 3])
-def test_drop_oldest_never_tears_and_accounts_for_all(scheme: str, capacity: int) -> None:
-    leaves = (Leaf("", (4096,), "int64"),)
-    with Channel(scheme, leaves, capacity=capacity, delivery=DROP) as channel:
-        writer, reader = channel.ends()
-        total = 300
-
-        def write() -> None:
-            for number in range(total):
-                slot = writer.reserve(0)
-                assert slot is not None
-                slot[0][:] = number
-                writer.commit(Stamp(sequence=number))
-                if number % 7 == 0:
-                    time.sleep(0.001)
-
-        thread = threading.Thread(target=write)
-        thread.start()
-        seen: list[int] = []
-        while not seen or seen[-1] < total - 1:
-            message = got(reader)
-            assert (message.arrays[0] == message.stamp.sequence).all()
-            assert message.place == message.stamp.sequence
-            seen.append(message.place)
-            reader.release(message)
-        thread.join()
-        assert seen == sorted(set(seen))
-        assert eventually(lambda: (writer.dropped, writer.unreleased) == (total - len(seen), 0))
-
-
 def test_latest_gives_the_newest_and_skips_the_rest(scheme: str) -> None:
     with Channel(scheme, capacity=1, delivery=LATEST) as channel:
         writer, reader = channel.ends()
@@ -267,7 +211,7 @@ def test_latest_gives_the_newest_and_skips_the_rest(scheme: str) -> None:
         writer.send(arrays(10), Stamp(version=10), 0)
         assert eventually(lambda: reader.unread == 1)
         assert newest(reader, 10).stamp.version == 10
-        assert (writer.unreleased, writer.dropped) == (0, 0)
+        assert writer.unreleased == 0
 
 
 def newest(reader: Reader, version: int) -> Message:

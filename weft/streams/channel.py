@@ -96,9 +96,9 @@ class ChannelSpec:
     def slots(self) -> int:
         """Messages that there is memory for.
 
-        Where a writer never waits it needs one slot more, so that what it is writing destroys nothing unread.
+        A writer of LATEST never waits: it needs one slot more, so that what it is writing does not destroy the newest.
         """
-        return self.capacity + (self.delivery is not Delivery.BLOCK)
+        return self.capacity + (self.delivery is Delivery.LATEST)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; ``from_json`` reads it."""
@@ -131,8 +131,8 @@ class Writer(Protocol):
         """The next free slot's arrays, to be written in place; what they hold before that is undefined.
 
         Blocks up to ``timeout`` seconds (0: not at all; None: for ever) while ``capacity`` messages are unreleased, and
-        returns None if they still are. LATEST and DROP_OLDEST never wait. Called again without a commit it gives the
-        same slot. Raises ChannelClosed if the reader closed (of a LATEST channel, readers come and go unnoticed).
+        returns None if they still are. LATEST never waits. Called again without a commit it gives the same slot.
+        Raises ChannelClosed if the reader closed (of a LATEST channel, readers come and go unnoticed).
         """
         ...
 
@@ -154,12 +154,7 @@ class Writer(Protocol):
 
     @property
     def unreleased(self) -> int:
-        """Messages committed, not dropped, and not yet released by the reader; 0 for LATEST."""
-        ...
-
-    @property
-    def dropped(self) -> int:
-        """Messages that DROP_OLDEST dropped."""
+        """Messages committed and not yet released by the reader; 0 for LATEST."""
         ...
 
     def close(self) -> None:
@@ -173,9 +168,9 @@ class Reader(Protocol):
     def receive(self, timeout: float | None = None) -> Message | None:
         """The next message in order; None where none came within ``timeout`` seconds (0: at once; None: for ever).
 
-        Several may be held at once, up to the channel's capacity. BLOCK: the arrays are the slot's own. DROP_OLDEST: a
-        copy, whole, that the writer cannot touch. LATEST: the newest that this reader has not seen, never torn, in
-        buffers that are the reader's until its next receive that gives a message.
+        Several may be held at once, up to the channel's capacity. BLOCK: the arrays are the slot's own. LATEST: the
+        newest that this reader has not seen, never torn, in buffers that are the reader's until its next receive that
+        gives a message.
         Raises ChannelClosed when the writer closed and everything has been received.
         """
         ...
@@ -186,7 +181,7 @@ class Reader(Protocol):
 
     @property
     def unread(self) -> int:
-        """Messages that could be received at once (DROP_OLDEST: at most)."""
+        """Messages that could be received at once."""
         ...
 
     def close(self) -> None:
@@ -197,7 +192,7 @@ class Reader(Protocol):
 class Created(Protocol):
     """A channel as its launcher holds it: what must live as long as any end may be opened, and its counts.
 
-    ``committed == released + dropped + unreleased`` at any moment when neither end is moving, after any crash.
+    ``committed == released + unreleased`` at any moment when neither end is moving, after any crash.
     """
 
     @property
@@ -218,11 +213,6 @@ class Created(Protocol):
     @property
     def released(self) -> int:
         """Messages ever released by the reader."""
-        ...
-
-    @property
-    def dropped(self) -> int:
-        """Messages ever dropped by DROP_OLDEST."""
         ...
 
     @property

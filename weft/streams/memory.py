@@ -28,7 +28,7 @@ class RingCreated:
 
     def __init__(self, spec: ChannelSpec, ring: Ring, fds: tuple[int, ...], let_go: Callable[[], None]) -> None:
         self._spec, self._ring, self._fds, self._let_go = spec, ring, fds, let_go
-        self._final: tuple[int, int, int, int] | None = None
+        self._final: tuple[int, int, int] | None = None
 
     @property
     def spec(self) -> ChannelSpec:
@@ -51,14 +51,9 @@ class RingCreated:
         return self._counts()[1]
 
     @property
-    def dropped(self) -> int:
-        """Messages ever dropped."""
-        return self._counts()[2]
-
-    @property
     def unreleased(self) -> int:
         """Messages on their way or held."""
-        return self._counts()[3]
+        return self._counts()[2]
 
     def close(self) -> None:
         """Let the memory go; the counts stay as they are now. May be called twice."""
@@ -67,9 +62,9 @@ class RingCreated:
             self._ring.close()
             self._let_go()
 
-    def _counts(self) -> tuple[int, int, int, int]:
+    def _counts(self) -> tuple[int, int, int]:
         ring = self._ring
-        return self._final or (ring.committed, ring.delivered, ring.dropped, ring.unreleased)
+        return self._final or (ring.committed, ring.delivered, ring.unreleased)
 
 
 # shm

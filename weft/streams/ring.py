@@ -3,7 +3,7 @@
     line 0   magic, fingerprint (2 words), slots, slot bytes, delivery, bytes of the schema     never change
     line 1   committed                                                                          the writer's
     line 2   writer closed                                                                      the writer's
-    line 3   flips, released, gaps, released, gaps, cursor, gaps                                the reader's
+    line 3   released, cursor                                                                   the reader's
     line 4   reader closed                                                                      the reader's
     then     the schema as JSON, to name a difference; then the slots, each:
              begin, end, stamp (6 words), and the leaves
@@ -12,10 +12,8 @@ Words are int64, and every one has a single owner who stores it; lines are 64 by
 other. A message's number in the channel is its place; place ``p`` lies in slot ``p % slots``. ``begin`` and ``end`` are
 ``p + 1`` when the slot holds place ``p`` whole; while it is being written they differ.
 
-The reader's progress is two numbers that must change together: how far it has released, and how many of those places
-were gaps, dropped before it came to them. They are written to the one of two banks that is not in force, and then the
-word ``flips`` is stored, which puts it in force: a reader killed in between has not released. ``cursor`` is the next
-place to be received and ``gaps`` counts up to there; a new reader takes both back to what was released.
+``released`` is the place up to which the reader has released; ``cursor`` is the next place to be received. A new reader
+takes the cursor back to what was released.
 
 Order of stores. Python has no memory barriers. x86 keeps stores in order and loads in order, and the bulk copies of
 the C library end with a fence, which is all that is needed here. On ARM the waking system call orders what was stored
@@ -36,14 +34,12 @@ from weft.core.errors import ChannelError, SchemaMismatch
 from weft.streams.channel import Arrays, ChannelSpec, Stamp
 from weft.streams.schema import LINE, aligned, difference, fingerprint, leaves_from_json, leaves_json
 
-MAGIC = 0x57454654_0001  # "WEFT", and the version of this layout
+MAGIC = 0x57454654_0002  # "WEFT", and the version of this layout
 _LINE_WORDS = LINE // 8
 COMMITTED = 1 * _LINE_WORDS
 WRITER_CLOSED = 2 * _LINE_WORDS
-FLIPS = 3 * _LINE_WORDS
-BANKS = FLIPS + 1  # released, gaps; twice
-CURSOR = FLIPS + 5
-GAPS = FLIPS + 6
+RELEASED = 3 * _LINE_WORDS
+CURSOR = RELEASED + 1
 READER_CLOSED = 4 * _LINE_WORDS
 _HEADER = 5 * LINE
 _HEAD = LINE  # of a slot: begin, end, stamp
@@ -147,39 +143,21 @@ class Ring:
         return self.words[COMMITTED]
 
     @property
-    def released(self) -> tuple[int, int]:
-        """The place up to which the reader has released, and how many of the places before it were gaps."""
-        bank = BANKS + 2 * (self.words[FLIPS] & 1)
-        return self.words[bank], self.words[bank + 1]
-
-    def release(self, place: int, gaps: int) -> None:
-        """The reader is done with all places before ``place``, of which ``gaps`` never came to it."""
-        words = self.words
-        flips = words[FLIPS] + 1
-        bank = BANKS + 2 * (flips & 1)
-        words[bank], words[bank + 1] = place, gaps
-        words[FLIPS] = flips
-
-    @property
-    def dropped(self) -> int:
-        """Places that the reader skipped, and those that it will have to skip."""
-        if self.spec.delivery is not Delivery.DROP_OLDEST:
-            return 0
-        words = self.words
-        return words[GAPS] + max(0, words[COMMITTED] - self.capacity - words[CURSOR])
+    def released(self) -> int:
+        """The place up to which the reader has released: it is done with all places before this one."""
+        return self.words[RELEASED]
 
     @property
     def delivered(self) -> int:
         """Messages released by the reader; of LATEST, where nobody waits for it, all."""
         if self.spec.delivery is Delivery.LATEST:
             return self.words[COMMITTED]
-        place, gaps = self.released
-        return place - gaps
+        return self.words[RELEASED]
 
     @property
     def unreleased(self) -> int:
         """Messages on their way, or held by the reader."""
-        return max(0, self.words[COMMITTED] - self.delivered - self.dropped)
+        return max(0, self.words[COMMITTED] - self.delivered)
 
     def close(self) -> None:
         """Let the memory go: it is freed when the last ring and the last array over it have gone."""

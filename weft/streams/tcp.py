@@ -42,7 +42,7 @@ class TcpCreated:
     shares the address (SO_REUSEADDR, which ZeroMQ sets) listen there. The counts are not to be had from here: 0.
     """
 
-    committed = released = dropped = unreleased = 0
+    committed = released = unreleased = 0
     fds: tuple[int, ...] = ()
 
     def __init__(self, spec: ChannelSpec, reserved: socket.socket) -> None:
@@ -87,7 +87,7 @@ class TcpWriter(RingWriter):
 
 
 class TcpReader(RingReader):
-    """A reader on a ring of its own process; a large message of BLOCK stays in the frame that it came in."""
+    """A reader on a ring of its own process; a large message stays in the frame that it came in."""
 
     def __init__(self, ring: Ring, bell: Bell, attached: Attached, kept: dict[int, zmq.Frame]) -> None:
         self._attached, self._kept, self._layout = attached, kept, ring.spec.layout

@@ -86,7 +86,7 @@ class PublishLink:
             block = ring.spec.layout.buffer().block  # a new one: ZeroMQ may still be sending the one before
             stamp = ring.copy_whole(place, block)
             if stamp is not None:
-                self._newest = place, encode(Data(place, tuple(stamp))), block  # type: ignore[arg-type]
+                self._newest = place, encode(Data(place, stamp)), block
         place, header, block = self._newest
         self._sent[peer] = place + 1
         if not send(self.socket, peer, header, block):

@@ -5,9 +5,9 @@ Each side that is connected to says ``Hello`` first. Of an ordinary channel that
     reader                                writer
     Hello(session, next)          ──▶                    what I have of your session, if anything
                                   ◀──    Open(start)     I go on there
-    Ack(received, released, …)    ──▶                    how much room there is
+    Ack(released)                 ──▶                    how much room there is
                                   ◀──    Data, payload   in order of place, at most ``capacity`` that were not released
-    Ack(received, released, …)    ──▶                    the writer keeps a slot until it was released
+    Ack(released)                 ──▶                    the writer keeps a slot until it was released
 
 Of a LATEST channel it is the writer, and each reader answers ``Ask(have)``, which is answered by ``Data`` once there is
 a newer message, and is then asked again. ``Refused`` says that the leaves differ, and how.
@@ -68,13 +68,9 @@ class Data(Struct, tag="data", array_like=True, frozen=True):
 
 
 class Ack(Struct, tag="ack", array_like=True, frozen=True):
-    """How far a reader is; see ``ring.py`` for the last four."""
+    """A reader: I have released all places before ``released``."""
 
-    received: Place
     released: Place
-    released_gaps: Place
-    cursor: Place
-    gaps: Place
 
 
 class Refused(Struct, tag="refused", array_like=True, frozen=True):
