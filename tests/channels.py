@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from weft.core.delivery import Delivery
 from weft.streams.bell import Bell
-from weft.streams.channel import ChannelSpec, Delivery, Message, Reader, Writer
+from weft.streams.channel import ChannelSpec, Message, Reader, Writer
 from weft.streams.registry import create, open_reader, open_writer
 from weft.streams.schema import leaves_of
 

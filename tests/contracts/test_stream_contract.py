@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 from channels import BLOCK, LATEST, SIMPLE, Channel, arrays, eventually, got, nothing_leaks
 
+from weft.core.delivery import Delivery
 from weft.core.errors import ChannelClosed, ChannelError, SchemaMismatch, UnknownName
 from weft.core.trees import tree_leaves
 from weft.streams.bell import Bell
-from weft.streams.channel import ChannelSpec, Delivery, Message, Reader, Stamp, Writer
+from weft.streams.channel import ChannelSpec, Message, Reader, Stamp, Writer
 from weft.streams.registry import SCHEMES, create, open_writer
 from weft.streams.schema import Leaf, leaves_of
 

@@ -21,21 +21,16 @@ from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 import numpy as np
 
 from weft.core.delivery import Delivery
-from weft.core.errors import ChannelClosed, ChannelError, ConfigError, SchemaMismatch
+from weft.core.errors import ConfigError
 from weft.streams.schema import Leaf, Leaves, SlotLayout, leaves_from_json
 
 __all__ = [
     "Arrays",
-    "ChannelClosed",
-    "ChannelError",
     "ChannelSpec",
     "Created",
-    "Delivery",
     "Leaf",
-    "Leaves",
     "Message",
     "Reader",
-    "SchemaMismatch",
     "Stamp",
     "Writer",
 ]
@@ -190,10 +185,7 @@ class Reader(Protocol):
 
 
 class Created(Protocol):
-    """A channel as its launcher holds it: what must live as long as any end may be opened, and its counts.
-
-    ``committed == released + unreleased`` at any moment when neither end is moving, after any crash.
-    """
+    """A channel as its launcher holds it: what must live as long as any end may be opened."""
 
     @property
     def spec(self) -> ChannelSpec:
@@ -207,17 +199,7 @@ class Created(Protocol):
 
     @property
     def committed(self) -> int:
-        """Messages ever committed."""
-        ...
-
-    @property
-    def released(self) -> int:
-        """Messages ever released by the reader."""
-        ...
-
-    @property
-    def unreleased(self) -> int:
-        """Messages on their way, or held by the reader."""
+        """Messages ever committed, after any crash; 0 over tcp, where only the ends know."""
         ...
 
     def close(self) -> None:

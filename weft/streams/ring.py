@@ -148,16 +148,11 @@ class Ring:
         return self.words[RELEASED]
 
     @property
-    def delivered(self) -> int:
-        """Messages released by the reader; of LATEST, where nobody waits for it, all."""
-        if self.spec.delivery is Delivery.LATEST:
-            return self.words[COMMITTED]
-        return self.words[RELEASED]
-
-    @property
     def unreleased(self) -> int:
-        """Messages on their way, or held by the reader."""
-        return max(0, self.words[COMMITTED] - self.delivered)
+        """Messages on their way, or held by the reader; 0 for LATEST, whose readers release nothing."""
+        if self.spec.delivery is Delivery.LATEST:
+            return 0
+        return max(0, self.words[COMMITTED] - self.words[RELEASED])
 
     def close(self) -> None:
         """Let the memory go: it is freed when the last ring and the last array over it have gone."""

@@ -72,7 +72,6 @@ class SlotLayout:
     """
 
     def __init__(self, leaves: Leaves) -> None:
-        self.leaves = leaves
         self._places: list[tuple[tuple[int, ...], np.dtype[Any], int]] = []
         offset = 0
         for leaf in leaves:
