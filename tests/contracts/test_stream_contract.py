@@ -20,7 +20,7 @@ from weft.core.trees import tree_leaves
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec, Message, Reader, Stamp, Writer
 from weft.streams.registry import SCHEMES, create, open_writer
-from weft.streams.schema import Leaf, leaves_of
+from weft.streams.schema import ArraySpec, array_specs
 
 
 @pytest.fixture(params=SCHEMES)
@@ -78,8 +78,8 @@ def test_every_dtype_and_shape(scheme: str, delivery: Delivery) -> None:
         for kind in [*KINDS, "complex64"]
         for i, shape in enumerate(shapes)
     }
-    leaves = leaves_of(tree)
-    with Channel(scheme, leaves, delivery=delivery) as channel:
+    specs = array_specs(tree)
+    with Channel(scheme, specs, delivery=delivery) as channel:
         writer, reader = channel.ends()
         writer.send(tree_leaves(tree), Stamp(*EXTREMES))
         message = got(reader)
@@ -92,12 +92,12 @@ def test_every_dtype_and_shape(scheme: str, delivery: Delivery) -> None:
 
 def test_large_messages(scheme: str) -> None:
     """Large enough that a socket does not copy them."""
-    leaves = (Leaf("a", (3, 1 << 16), "float32"), Leaf("b", (5,), "int64"))
-    with Channel(scheme, leaves, capacity=3) as channel:
+    specs = (ArraySpec("a", (3, 1 << 16), "float32"), ArraySpec("b", (5,), "int64"))
+    with Channel(scheme, specs, capacity=3) as channel:
         writer, reader = channel.ends()
         held = []
         for number in range(8):
-            message = [np.full(leaf.shape, number, leaf.dtype) for leaf in leaves]
+            message = [np.full(spec.shape, number, spec.dtype) for spec in specs]
             assert writer.send(message, Stamp(sequence=number), 5)
             held.append(got(reader))
             if len(held) == 3:
@@ -106,10 +106,10 @@ def test_large_messages(scheme: str) -> None:
                 reader.release(held.pop(0))
 
 
-@pytest.mark.parametrize("leaves", [(), (Leaf("", (0, 3), "float32"),), (Leaf("x", (), "bool"),)])
-def test_messages_of_next_to_nothing(scheme: str, leaves: Any) -> None:
+@pytest.mark.parametrize("specs", [(), (ArraySpec("", (0, 3), "float32"),), (ArraySpec("x", (), "bool"),)])
+def test_messages_of_next_to_nothing(scheme: str, specs: Any) -> None:
     """A stamp alone is a message as well."""
-    with Channel(scheme, leaves, capacity=2) as channel:
+    with Channel(scheme, specs, capacity=2) as channel:
         writer, reader = channel.ends()
         for number in range(5):
             assert writer.reserve(5) is not None
@@ -238,8 +238,8 @@ def test_two_readers_of_the_latest(scheme: str) -> None:
 
 
 def test_the_latest_is_never_torn(scheme: str) -> None:
-    leaves = (Leaf("", (1 << 14,), "int64"),)
-    with Channel(scheme, leaves, capacity=1, delivery=LATEST) as channel:
+    specs = (ArraySpec("", (1 << 14,), "int64"),)
+    with Channel(scheme, specs, capacity=1, delivery=LATEST) as channel:
         writer, reader = channel.ends()
         over = threading.Event()
 
@@ -378,10 +378,10 @@ def test_arrays_that_do_not_fit(scheme: str) -> None:
         writer, reader = channel.ends()
         good = arrays(0)
         for bad, words in [
-            ([good[0]], r"leaf 'b' is missing"),
-            ([*good, good[0]], r"leaf 2' is too much"),
-            ([good[0].T, good[1]], r"leaf 'a': expected shape \(3, 2\), and \(2, 3\) came"),
-            ([good[0].astype(np.float64), good[1]], r"leaf 'a': expected dtype float32, and float64 came"),
+            ([good[0]], r"array 'b' is missing"),
+            ([*good, good[0]], r"number 2' is too much"),
+            ([good[0].T, good[1]], r"array 'a': expected shape \(3, 2\), and \(2, 3\) came"),
+            ([good[0].astype(np.float64), good[1]], r"array 'a': expected dtype float32, and float64 came"),
         ]:
             with pytest.raises(SchemaMismatch, match=r"channel 'unroll'.*" + words):
                 writer.send(bad, Stamp())
@@ -390,22 +390,22 @@ def test_arrays_that_do_not_fit(scheme: str) -> None:
 
 
 @pytest.mark.parametrize("delivery", [BLOCK, LATEST])
-def test_ends_with_other_leaves(scheme: str, delivery: Delivery) -> None:
+def test_ends_with_other_arrays(scheme: str, delivery: Delivery) -> None:
     """Whoever opens second finds out: in memory at once, over a socket when the two have met."""
-    other = leaves_of({"a": np.zeros((3, 3), np.float32), "b": np.zeros(4, np.int64)})
+    other = array_specs({"a": np.zeros((3, 3), np.float32), "b": np.zeros(4, np.int64)})
     with Channel(scheme, delivery=delivery) as channel:
 
         def meet() -> None:
             if delivery is BLOCK:
                 channel.reader()
-                writer = channel.writer(leaves=other)
+                writer = channel.writer(arrays=other)
                 eventually(lambda: not writer.send([np.zeros((3, 3), np.float32), arrays(0)[1]], Stamp(), 0))
                 writer.reserve(5)
             else:
                 channel.writer()
-                channel.reader(leaves=other).receive(5)
+                channel.reader(arrays=other).receive(5)
 
-        with pytest.raises(SchemaMismatch, match=r"leaf 'a': expected shape \(3, 2\), and \(3, 3\) came"):
+        with pytest.raises(SchemaMismatch, match=r"array 'a': expected shape \(3, 2\), and \(3, 3\) came"):
             meet()
 
 

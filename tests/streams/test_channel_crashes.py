@@ -12,9 +12,9 @@ from far_end import SIZE, FarEnd, value
 
 from weft.core.errors import ChannelClosed
 from weft.streams.channel import Reader, Stamp
-from weft.streams.schema import Leaf
+from weft.streams.schema import ArraySpec
 
-ONE = (Leaf("", (SIZE,), "int64"),)
+ONE = (ArraySpec("", (SIZE,), "int64"),)
 
 
 @pytest.fixture(autouse=True)

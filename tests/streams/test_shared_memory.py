@@ -17,7 +17,7 @@ from weft.core.errors import ChannelError, SchemaMismatch
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec, Stamp
 from weft.streams.registry import create, open_reader, open_writer
-from weft.streams.schema import Leaf
+from weft.streams.schema import ArraySpec
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def clean() -> Iterator[None]:
 
 def test_two_children_talk_and_the_launcher_counts() -> None:
     """The launcher opens neither end."""
-    with Channel("shm", (Leaf("", (SIZE,), "int64"),), capacity=2) as channel:
+    with Channel("shm", (ArraySpec("", (SIZE,), "int64"),), capacity=2) as channel:
         created, ours, theirs = channel.created, channel.writer_bell, channel.reader_bell
         told = {"spec": channel.spec, "fds": created.fds, "first": 0, "count": 25, "then": "close"}
         with (
@@ -89,7 +89,7 @@ def test_a_spec_of_another_size() -> None:
 
 def test_opening_is_light() -> None:
     """What an environment's worker needs loads neither JAX nor ZeroMQ."""
-    created = create(ChannelSpec("unroll", (Leaf("", (SIZE,), "int64"),), 2, BLOCK))
+    created = create(ChannelSpec("unroll", (ArraySpec("", (SIZE,), "int64"),), 2, BLOCK))
     code = f"""
 import sys
 from weft.streams.bell import Bell

@@ -22,13 +22,13 @@ import numpy as np
 
 from weft.core.delivery import Delivery
 from weft.core.errors import ConfigError
-from weft.streams.schema import Leaf, Leaves, SlotLayout, leaves_from_json
+from weft.streams.schema import ArraySpec, ArraySpecs, SlotLayout, array_specs_from_json
 
 __all__ = [
+    "ArraySpec",
     "Arrays",
     "ChannelSpec",
     "Created",
-    "Leaf",
     "Message",
     "Reader",
     "Stamp",
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 Arrays: TypeAlias = "list[np.ndarray[Any, Any]]"
-"""The leaves of one message, in the channel's order. The list is the channel's: alter only its arrays."""
+"""The arrays of one message, in the channel's order. The list is the channel's: alter only its arrays."""
 
 
 class Stamp(NamedTuple):
@@ -67,7 +67,7 @@ class ChannelSpec:
     """All that an end must know to open a channel; plain data, that goes to other processes as JSON."""
 
     name: str  # for messages to people
-    leaves: Leaves
+    arrays: ArraySpecs
     capacity: int  # messages that may be on their way: committed and not yet released
     delivery: Delivery
     scheme: str = "shm"  # inproc, shm or tcp
@@ -79,12 +79,12 @@ class ChannelSpec:
 
     @cached_property
     def layout(self) -> SlotLayout:
-        """Where the leaves lie in a slot."""
-        return SlotLayout(self.leaves)
+        """Where the arrays lie in a slot."""
+        return SlotLayout(self.arrays)
 
     @property
     def message_bytes(self) -> int:
-        """One message, its leaves padded to cache lines."""
+        """One message, its arrays padded to cache lines."""
         return self.layout.nbytes
 
     @property
@@ -99,7 +99,7 @@ class ChannelSpec:
         """Plain data; ``from_json`` reads it."""
         return {
             "name": self.name,
-            "leaves": [[leaf.path, list(leaf.shape), leaf.dtype] for leaf in self.leaves],
+            "arrays": [[spec.path, list(spec.shape), spec.dtype] for spec in self.arrays],
             "capacity": self.capacity,
             "delivery": self.delivery.value,
             "scheme": self.scheme,
@@ -111,7 +111,7 @@ class ChannelSpec:
         """The spec that ``to_json`` gave."""
         return cls(
             saved["name"],
-            leaves_from_json(saved["leaves"]),
+            array_specs_from_json(saved["arrays"]),
             int(saved["capacity"]),
             Delivery(saved["delivery"]),
             saved["scheme"],

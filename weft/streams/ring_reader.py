@@ -134,7 +134,7 @@ class LatestReader(_Receiving):
         ring = self._ring
         while (committed := ring.words[COMMITTED]) > self._seen:
             # Not whole: the writer has come round to this slot, so that by now there is a newer one.
-            stamp: Stamp | None = ring.copy_whole(committed - 1, self._buffer.block)
+            stamp: Stamp | None = ring.copy_whole(committed - 1, self._buffer.data)
             if stamp is not None:
                 self._seen = committed
                 return Message(stamp, self._buffer.arrays, committed - 1)

@@ -55,7 +55,7 @@ class RingWriter:
 
     def send(self, arrays: Sequence[np.ndarray[Any, Any]], stamp: Stamp, timeout: float | None = None) -> bool:
         """See ``channel.Writer``."""
-        check(arrays, self._spec.leaves, f"channel {self._spec.name!r}")
+        check(arrays, self._spec.arrays, f"channel {self._spec.name!r}")
         slot = self.reserve(timeout)
         if slot is None:
             return False

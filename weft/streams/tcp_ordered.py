@@ -18,7 +18,7 @@ from weft.streams.bell import Bell
 from weft.streams.channel import Stamp
 from weft.streams.pump import Frames
 from weft.streams.ring import COMMITTED, CURSOR, READER_CLOSED, RELEASED, WRITER_CLOSED, Ring
-from weft.streams.schema import difference, fingerprint, leaves_from_json, leaves_json
+from weft.streams.schema import array_specs_from_json, array_specs_to_json, difference, fingerprint
 from weft.streams.sockets import dealer, router, send
 from weft.streams.wire import MAX_HEADER, Ack, Bye, Data, Header, Hello, Open, Refused, decode, encode
 
@@ -33,11 +33,11 @@ def new_session() -> int:
 def refusal(name: str, refused: Refused, mine: Ring) -> SchemaMismatch | None:
     """What a refusal says; None where it makes no sense."""
     try:
-        other = leaves_from_json(refused.leaves)
+        other = array_specs_from_json(refused.arrays)
     except (ValueError, TypeError):
         return None
-    words = difference(other, mine.spec.leaves) or "the other side says so"
-    return SchemaMismatch(f"channel {name!r}: the other end was opened with other leaves: {words}")
+    words = difference(other, mine.spec.arrays) or "the other side says so"
+    return SchemaMismatch(f"channel {name!r}: the other end was opened with other arrays: {words}")
 
 
 class SendLink:
@@ -48,7 +48,7 @@ class SendLink:
 
     def __init__(self, ring: Ring, token: str, bell: Bell) -> None:
         self._ring, self._token, self._bell = ring, token, bell
-        self._fingerprint, self._session = fingerprint(ring.spec.leaves), new_session()
+        self._fingerprint, self._session = fingerprint(ring.spec.arrays), new_session()
         self._origin: int | None = None  # what the ring's place 0 is in the channel
         self._known = False  # the reader has taken up what we opened
         self._released: int | None = None  # how far the reader has released, in the channel; None: it has not said yet
@@ -89,7 +89,7 @@ class SendLink:
         while self._open and self._sent < ring.committed and self._room():
             assert self._origin is not None
             header = encode(Data(self._origin + self._sent, ring.stamp(self._sent)))
-            if not self._say(header, ring.block(self._sent)):
+            if not self._say(header, ring.data(self._sent)):
                 return
             self._sent += 1
 
@@ -140,7 +140,7 @@ class ReceiveLink:
 
     def __init__(self, ring: Ring, token: str, bell: Bell) -> None:
         self._ring, self._token, self._bell = ring, token, bell
-        self._fingerprint = fingerprint(ring.spec.leaves)
+        self._fingerprint = fingerprint(ring.spec.arrays)
         self._writer, self._session = b"", 0  # routing id and session of who was last to open
         self._next = -1  # the place to come; -1: nobody has opened yet
         self._told: int | None = None  # how far the writer knows that we have released
@@ -194,7 +194,7 @@ class ReceiveLink:
     def _begin(self, peer: bytes, opened: Open) -> None:
         if opened.fingerprint != self._fingerprint:
             self.unexpected += 1
-            self._say(peer, Refused(leaves_json(self._ring.spec.leaves)))
+            self._say(peer, Refused(array_specs_to_json(self._ring.spec.arrays)))
             return
         words, start = self._ring.words, opened.start
         if self._next < 0:  # the ring is empty and untouched: its places begin where the writer's do
@@ -222,7 +222,7 @@ class ReceiveLink:
         if len(payload) >= _KEPT:
             self.kept[place] = payload
         else:
-            np.copyto(ring.block(place), np.frombuffer(payload.buffer, np.uint8))
+            np.copyto(ring.data(place), np.frombuffer(payload.buffer, np.uint8))
         ring.end(place, Stamp._make(data.stamp))
         self._next = place + 1
         self._bell.ring()
