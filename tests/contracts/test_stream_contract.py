@@ -19,7 +19,7 @@ from weft.core.errors import ChannelClosed, ChannelError, SchemaMismatch, Unknow
 from weft.core.trees import tree_leaves
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec, Message, Reader, Stamp, Writer
-from weft.streams.registry import SCHEMES, create, open_writer
+from weft.streams.registry import LOCAL_SCHEMES, SCHEMES, create, open_writer
 from weft.streams.schema import ArraySpec, array_specs
 
 
@@ -412,6 +412,11 @@ def test_ends_with_other_arrays(scheme: str, delivery: Delivery) -> None:
 def test_an_unknown_scheme() -> None:
     with pytest.raises(UnknownName, match=r"'shmem'.*Did you mean 'shm'.*unroll"):
         create(ChannelSpec("unroll", SIMPLE, 1, BLOCK, "shmem"))
+
+
+def test_which_schemes_are_for_one_host() -> None:
+    assert set(SCHEMES) - set(LOCAL_SCHEMES) == {"tcp"}
+    assert set(LOCAL_SCHEMES) == {"inproc", "shm"}
 
 
 def test_no_address_yet(scheme: str) -> None:

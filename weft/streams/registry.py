@@ -16,6 +16,8 @@ _HOMES = {
     "tcp": ("weft.streams.tcp", "create"),
 }
 SCHEMES = tuple(_HOMES)
+LOCAL_SCHEMES = ("inproc", "shm")
+"""The schemes whose two ends share memory, and so must be on one host; the others (``tcp``) can join hosts."""
 
 
 def create(spec: ChannelSpec) -> Created:
