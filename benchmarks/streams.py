@@ -27,7 +27,7 @@ from weft.core.delivery import Delivery
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec, Created, Stamp
 from weft.streams.registry import create, open_reader, open_writer
-from weft.streams.schema import leaves_of
+from weft.streams.schema import array_specs
 
 MEBIBYTE = 1 << 20
 SIZES = (MEBIBYTE, 16 * MEBIBYTE)
@@ -127,7 +127,7 @@ def _bells(stack: ExitStack) -> tuple[Bell, Bell]:
 
 
 def _channel(stack: ExitStack, scheme: str, message: np.ndarray[Any, Any]) -> Created:
-    created = create(ChannelSpec("bench", leaves_of(message), SLOTS, Delivery.BLOCK, scheme))
+    created = create(ChannelSpec("bench", array_specs(message), SLOTS, Delivery.BLOCK, scheme))
     stack.callback(created.close)
     return created
 

@@ -43,7 +43,7 @@ def weft(spec: dict[str, Any], bells: list[list[int]], fill: bool) -> Run:
     """Sends; ``fill``: with a copy into the slot, as an actor does."""
     mine, theirs = (Bell.from_fd(*fds) for fds in bells)
     channel = ChannelSpec.from_json(spec)
-    writer, source = open_writer(channel, mine, [theirs]), np.ones(channel.leaves[0].shape, np.uint8)
+    writer, source = open_writer(channel, mine, [theirs]), np.ones(channel.arrays[0].shape, np.uint8)
 
     def run(count: int) -> float:
         for number in range(count):

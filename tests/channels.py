@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from weft.core.delivery import Delivery
 from weft.streams.bell import Bell
-from weft.streams.channel import ChannelSpec, Delivery, Message, Reader, Writer
+from weft.streams.channel import ChannelSpec, Message, Reader, Writer
 from weft.streams.registry import create, open_reader, open_writer
-from weft.streams.schema import leaves_of
+from weft.streams.schema import array_specs
 
-SIMPLE = leaves_of({"a": np.zeros((3, 2), np.float32), "b": np.zeros(4, np.int64)})
-BLOCK, DROP, LATEST = Delivery.BLOCK, Delivery.DROP_OLDEST, Delivery.LATEST
+SIMPLE = array_specs({"a": np.zeros((3, 2), np.float32), "b": np.zeros(4, np.int64)})
+BLOCK, LATEST = Delivery.BLOCK, Delivery.LATEST
 
 
 def eventually(true: Callable[[], Any], seconds: float = 5.0) -> bool:
@@ -34,8 +35,8 @@ def eventually(true: Callable[[], Any], seconds: float = 5.0) -> bool:
 class Channel:
     """A channel with bells, and ends opened when asked for; closes everything."""
 
-    def __init__(self, scheme: str, leaves: Any = SIMPLE, capacity: int = 4, delivery: Delivery = BLOCK) -> None:
-        self.created = create(ChannelSpec("unroll", leaves, capacity, delivery, scheme))
+    def __init__(self, scheme: str, specs: Any = SIMPLE, capacity: int = 4, delivery: Delivery = BLOCK) -> None:
+        self.created = create(ChannelSpec("unroll", specs, capacity, delivery, scheme))
         self.spec = ChannelSpec.from_json(self.created.spec.to_json())
         self.writer_bell, self.reader_bell, self.bells = Bell(), Bell(), [Bell()]
         self._ends: list[Writer | Reader] = []

@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from channels import BLOCK, DROP, LATEST, SIMPLE, Channel, arrays, eventually, got, nothing_leaks
+from channels import BLOCK, LATEST, SIMPLE, Channel, arrays, eventually, got, nothing_leaks
 
+from weft.core.delivery import Delivery
 from weft.core.errors import ChannelClosed, ChannelError, SchemaMismatch, UnknownName
 from weft.core.trees import tree_leaves
 from weft.streams.bell import Bell
-from weft.streams.channel import ChannelSpec, Delivery, Message, Reader, Stamp, Writer
-from weft.streams.registry import SCHEMES, create, open_writer
-from weft.streams.schema import Leaf, leaves_of
+from weft.streams.channel import ChannelSpec, Message, Reader, Stamp, Writer
+from weft.streams.registry import LOCAL_SCHEMES, SCHEMES, create, open_writer
+from weft.streams.schema import ArraySpec, array_specs
 
 
 @pytest.fixture(params=SCHEMES)
@@ -49,7 +50,6 @@ def test_messages_come_whole_and_in_order(scheme: str) -> None:
                 np.testing.assert_array_equal(array, expected)
             reader.release(message)
         assert eventually(lambda: writer.unreleased == 0)
-        assert writer.dropped == 0
 
 
 KINDS = [
@@ -78,8 +78,8 @@ def test_every_dtype_and_shape(scheme: str, delivery: Delivery) -> None:
         for kind in [*KINDS, "complex64"]
         for i, shape in enumerate(shapes)
     }
-    leaves = leaves_of(tree)
-    with Channel(scheme, leaves, delivery=delivery) as channel:
+    specs = array_specs(tree)
+    with Channel(scheme, specs, delivery=delivery) as channel:
         writer, reader = channel.ends()
         writer.send(tree_leaves(tree), Stamp(*EXTREMES))
         message = got(reader)
@@ -92,12 +92,12 @@ def test_every_dtype_and_shape(scheme: str, delivery: Delivery) -> None:
 
 def test_large_messages(scheme: str) -> None:
     """Large enough that a socket does not copy them."""
-    leaves = (Leaf("a", (3, 1 << 16), "float32"), Leaf("b", (5,), "int64"))
-    with Channel(scheme, leaves, capacity=3) as channel:
+    specs = (ArraySpec("a", (3, 1 << 16), "float32"), ArraySpec("b", (5,), "int64"))
+    with Channel(scheme, specs, capacity=3) as channel:
         writer, reader = channel.ends()
         held = []
         for number in range(8):
-            message = [np.full(leaf.shape, number, leaf.dtype) for leaf in leaves]
+            message = [np.full(spec.shape, number, spec.dtype) for spec in specs]
             assert writer.send(message, Stamp(sequence=number), 5)
             held.append(got(reader))
             if len(held) == 3:
@@ -106,10 +106,10 @@ def test_large_messages(scheme: str) -> None:
                 reader.release(held.pop(0))
 
 
-@pytest.mark.parametrize("leaves", [(), (Leaf("", (0, 3), "float32"),), (Leaf("x", (), "bool"),)])
-def test_messages_of_next_to_nothing(scheme: str, leaves: Any) -> None:
+@pytest.mark.parametrize("specs", [(), (ArraySpec("", (0, 3), "float32"),), (ArraySpec("x", (), "bool"),)])
+def test_messages_of_next_to_nothing(scheme: str, specs: Any) -> None:
     """A stamp alone is a message as well."""
-    with Channel(scheme, leaves, capacity=2) as channel:
+    with Channel(scheme, specs, capacity=2) as channel:
         writer, reader = channel.ends()
         for number in range(5):
             assert writer.reserve(5) is not None
@@ -198,61 +198,6 @@ def test_a_reader_waits_for_what_is_to_come(scheme: str) -> None:
         sender.join()
 
 
-def test_drop_oldest_drops_the_oldest_and_counts_it(scheme: str) -> None:
-    with Channel(scheme, delivery=DROP) as channel:
-        writer, reader = channel.ends()
-        for number in range(10):
-            assert writer.send(arrays(number), Stamp(sequence=number), 0)
-        assert eventually(lambda: reader.unread == 4 and writer.dropped == 6)
-        assert writer.unreleased == 4
-        time.sleep(0.05 * (scheme == "tcp"))  # what is still on its way pushes out what arrived before
-        held = [got(reader) for _ in range(4)]
-        assert [m.stamp.sequence for m in held] == [6, 7, 8, 9]
-        for number in range(10, 20):  # what is held is the reader's: nobody writes over it, or counts it as dropped
-            writer.send(arrays(number), Stamp(sequence=number), 0)
-        for message in held:
-            np.testing.assert_array_equal(message.arrays[1], arrays(message.stamp.sequence)[1])
-            reader.release(message)
-        assert eventually(lambda: writer.dropped == 12 and writer.unreleased == 4)
-        time.sleep(0.05 * (scheme == "tcp"))
-        for expected in range(16, 20):
-            message = got(reader)
-            assert message.stamp.sequence == message.place == expected
-            reader.release(message)
-        assert eventually(lambda: writer.unreleased == 0)
-        assert writer.dropped == 12
-
-
-@pytest.mark.parametrize("capacity", [1, 3])
-def test_drop_oldest_never_tears_and_accounts_for_all(scheme: str, capacity: int) -> None:
-    leaves = (Leaf("", (4096,), "int64"),)
-    with Channel(scheme, leaves, capacity=capacity, delivery=DROP) as channel:
-        writer, reader = channel.ends()
-        total = 300
-
-        def write() -> None:
-            for number in range(total):
-                slot = writer.reserve(0)
-                assert slot is not None
-                slot[0][:] = number
-                writer.commit(Stamp(sequence=number))
-                if number % 7 == 0:
-                    time.sleep(0.001)
-
-        thread = threading.Thread(target=write)
-        thread.start()
-        seen: list[int] = []
-        while not seen or seen[-1] < total - 1:
-            message = got(reader)
-            assert (message.arrays[0] == message.stamp.sequence).all()
-            assert message.place == message.stamp.sequence
-            seen.append(message.place)
-            reader.release(message)
-        thread.join()
-        assert seen == sorted(set(seen))
-        assert eventually(lambda: (writer.dropped, writer.unreleased) == (total - len(seen), 0))
-
-
 def test_latest_gives_the_newest_and_skips_the_rest(scheme: str) -> None:
     with Channel(scheme, capacity=1, delivery=LATEST) as channel:
         writer, reader = channel.ends()
@@ -267,7 +212,7 @@ def test_latest_gives_the_newest_and_skips_the_rest(scheme: str) -> None:
         writer.send(arrays(10), Stamp(version=10), 0)
         assert eventually(lambda: reader.unread == 1)
         assert newest(reader, 10).stamp.version == 10
-        assert (writer.unreleased, writer.dropped) == (0, 0)
+        assert writer.unreleased == 0
 
 
 def newest(reader: Reader, version: int) -> Message:
@@ -293,8 +238,8 @@ def test_two_readers_of_the_latest(scheme: str) -> None:
 
 
 def test_the_latest_is_never_torn(scheme: str) -> None:
-    leaves = (Leaf("", (1 << 14,), "int64"),)
-    with Channel(scheme, leaves, capacity=1, delivery=LATEST) as channel:
+    specs = (ArraySpec("", (1 << 14,), "int64"),)
+    with Channel(scheme, specs, capacity=1, delivery=LATEST) as channel:
         writer, reader = channel.ends()
         over = threading.Event()
 
@@ -433,10 +378,10 @@ def test_arrays_that_do_not_fit(scheme: str) -> None:
         writer, reader = channel.ends()
         good = arrays(0)
         for bad, words in [
-            ([good[0]], r"leaf 'b' is missing"),
-            ([*good, good[0]], r"leaf 2' is too much"),
-            ([good[0].T, good[1]], r"leaf 'a': expected shape \(3, 2\), and \(2, 3\) came"),
-            ([good[0].astype(np.float64), good[1]], r"leaf 'a': expected dtype float32, and float64 came"),
+            ([good[0]], r"array 'b' is missing"),
+            ([*good, good[0]], r"number 2' is too much"),
+            ([good[0].T, good[1]], r"array 'a': expected shape \(3, 2\), and \(2, 3\) came"),
+            ([good[0].astype(np.float64), good[1]], r"array 'a': expected dtype float32, and float64 came"),
         ]:
             with pytest.raises(SchemaMismatch, match=r"channel 'unroll'.*" + words):
                 writer.send(bad, Stamp())
@@ -445,28 +390,33 @@ def test_arrays_that_do_not_fit(scheme: str) -> None:
 
 
 @pytest.mark.parametrize("delivery", [BLOCK, LATEST])
-def test_ends_with_other_leaves(scheme: str, delivery: Delivery) -> None:
+def test_ends_with_other_arrays(scheme: str, delivery: Delivery) -> None:
     """Whoever opens second finds out: in memory at once, over a socket when the two have met."""
-    other = leaves_of({"a": np.zeros((3, 3), np.float32), "b": np.zeros(4, np.int64)})
+    other = array_specs({"a": np.zeros((3, 3), np.float32), "b": np.zeros(4, np.int64)})
     with Channel(scheme, delivery=delivery) as channel:
 
         def meet() -> None:
             if delivery is BLOCK:
                 channel.reader()
-                writer = channel.writer(leaves=other)
+                writer = channel.writer(arrays=other)
                 eventually(lambda: not writer.send([np.zeros((3, 3), np.float32), arrays(0)[1]], Stamp(), 0))
                 writer.reserve(5)
             else:
                 channel.writer()
-                channel.reader(leaves=other).receive(5)
+                channel.reader(arrays=other).receive(5)
 
-        with pytest.raises(SchemaMismatch, match=r"leaf 'a': expected shape \(3, 2\), and \(3, 3\) came"):
+        with pytest.raises(SchemaMismatch, match=r"array 'a': expected shape \(3, 2\), and \(3, 3\) came"):
             meet()
 
 
 def test_an_unknown_scheme() -> None:
     with pytest.raises(UnknownName, match=r"'shmem'.*Did you mean 'shm'.*unroll"):
         create(ChannelSpec("unroll", SIMPLE, 1, BLOCK, "shmem"))
+
+
+def test_which_schemes_are_for_one_host() -> None:
+    assert set(SCHEMES) - set(LOCAL_SCHEMES) == {"tcp"}
+    assert set(LOCAL_SCHEMES) == {"inproc", "shm"}
 
 
 def test_no_address_yet(scheme: str) -> None:

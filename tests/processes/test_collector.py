@@ -12,7 +12,7 @@ from weft.runtimes.workers import collector as collector_module
 from weft.runtimes.workers.collector import Collector, UnrollReader
 from weft.runtimes.workers.counting.account import Account, OfLane, OfLearner
 from weft.streams.bell import Bell
-from weft.streams.channel import ChannelSpec, Leaf, Stamp
+from weft.streams.channel import ArraySpec, ChannelSpec, Stamp
 from weft.streams.registry import create, open_reader, open_writer
 
 STEPS = 10  # environment steps of an unroll
@@ -24,7 +24,7 @@ class Table:
     def __init__(self, lanes: int = 3, *, pieces: int | None = None, capacity: int = 4, lockstep=False, max_lag=1):
         self.account = Account(lanes, 1, 1)
         self.bells = Bell(), Bell()
-        spec = ChannelSpec("unroll", (Leaf("x", (1,), "int64"),), capacity, Delivery.BLOCK, "inproc")
+        spec = ChannelSpec("unroll", (ArraySpec("x", (1,), "int64"),), capacity, Delivery.BLOCK, "inproc")
         self.created = [create(spec) for _ in range(lanes)]
         self.writers = [open_writer(c.spec, self.bells[0], [self.bells[1]]) for c in self.created]
         inlets = [

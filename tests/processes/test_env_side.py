@@ -16,7 +16,7 @@ from weft.runtimes.roles.step import EnvSide, Slice
 from weft.runtimes.workers.counting.account import Account
 from weft.runtimes.workers.side import SideContext, Stopped
 from weft.streams.bell import Bell
-from weft.streams.channel import ChannelSpec, Leaf, Stamp
+from weft.streams.channel import ArraySpec, ChannelSpec, Stamp
 from weft.streams.registry import create, open_reader, open_writer
 
 ROWS = 2
@@ -28,9 +28,9 @@ class Bench:
     def __init__(self) -> None:
         self.factory: Any = open_environment(lambda: ScriptedEnv()).host
         buffers = tree_leaves(timestep_buffers(self.factory.spec, (ROWS,)))
-        leaves = tuple(Leaf(str(i), leaf.shape, str(leaf.dtype)) for i, leaf in enumerate(buffers))
+        leaves = tuple(ArraySpec(str(i), leaf.shape, str(leaf.dtype)) for i, leaf in enumerate(buffers))
         self.bells, self.account = (Bell(), Bell()), Account(2, 1, 1)
-        asked = {"timestep": leaves, "action": (Leaf("action", (ROWS,), "int32"),)}
+        asked = {"timestep": leaves, "action": (ArraySpec("action", (ROWS,), "int32"),)}
         self.created = {
             f"{name}/{lane}": create(ChannelSpec(f"{name}/{lane}", what, 1, Delivery.BLOCK, "inproc"))
             for name, what in asked.items()

@@ -21,7 +21,7 @@ from weft.runtimes.workers.counting.ledger import AccountLedger
 from weft.runtimes.workers.gradients import GradientReader, GradientWriter
 from weft.runtimes.workers.layout.blueprint import Lane
 from weft.streams.bell import Bell
-from weft.streams.channel import ChannelSpec, Leaf
+from weft.streams.channel import ArraySpec, ChannelSpec
 from weft.streams.registry import create, open_reader, open_writer
 from weft.telemetry.ledger import Ledger
 
@@ -105,7 +105,7 @@ class Bench:
 
     def channel(self, name: str, *, anew: bool = False) -> Any:
         if anew or name not in self.channels:
-            spec = ChannelSpec(name, (Leaf("unroll", (1,), "int64"),), 3, Delivery.BLOCK, "inproc")
+            spec = ChannelSpec(name, (ArraySpec("unroll", (1,), "int64"),), 3, Delivery.BLOCK, "inproc")
             self.channels.setdefault(name, []).append(create(spec))
         return self.channels[name][-1].spec
 

@@ -17,7 +17,7 @@ from weft.runtimes.workers.layout.blueprint import Blueprint, Manner, draft
 from weft.runtimes.workers.side import SideContext
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec
-from weft.streams.schema import Leaf
+from weft.streams.schema import ArraySpec
 
 SECOND = 1_000_000_000
 
@@ -27,7 +27,7 @@ class Bench:
 
     def __init__(self, plan: str, *, channel: str = "shm", warm_up: int = 0) -> None:
         self.blueprint: Blueprint = draft(parse(plan), 16, Machine(cores=4), Manner(channel=channel))
-        spec = ChannelSpec("any", (Leaf("x", (3, 2), "float32"), Leaf("y", (), "bool")), 1, Delivery.BLOCK)
+        spec = ChannelSpec("any", (ArraySpec("x", (3, 2), "float32"), ArraySpec("y", (), "bool")), 1, Delivery.BLOCK)
         self.channels: dict[str, Any] = {
             w.name: SimpleNamespace(committed=0, spec=w) for w in self.blueprint.wires if w.scheme != "inproc"
         }
@@ -201,7 +201,7 @@ def test_stages_are_named_as_the_plan_joins_them() -> None:
 
 
 def test_the_bytes_of_a_message_are_those_of_its_arrays() -> None:
-    leaves = (Leaf("a", (5,), "float32"), Leaf("b", (), "uint8"), Leaf("c", (0, 9), "int64"))
+    leaves = (ArraySpec("a", (5,), "float32"), ArraySpec("b", (), "uint8"), ArraySpec("c", (0, 9), "int64"))
     assert message_bytes(ChannelSpec("x", leaves, 1, Delivery.BLOCK)) == 21
 
 

@@ -7,14 +7,14 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from channels import DROP, LATEST, Channel, eventually, got, nothing_leaks
+from channels import LATEST, Channel, eventually, got, nothing_leaks
 from far_end import SIZE, FarEnd, value
 
 from weft.core.errors import ChannelClosed
 from weft.streams.channel import Reader, Stamp
-from weft.streams.schema import Leaf
+from weft.streams.schema import ArraySpec
 
-ONE = (Leaf("", (SIZE,), "int64"),)
+ONE = (ArraySpec("", (SIZE,), "int64"),)
 
 
 @pytest.fixture(autouse=True)
@@ -117,7 +117,7 @@ def test_writers_killed_at_any_moment_leave_no_gap() -> None:
                 end.kill()
             while reader.unread:
                 place = _take_next(reader, place)
-            assert (created.committed, created.released, created.unreleased) == (place, place, 0)
+            assert created.committed == place
         assert place > 6
 
 
@@ -135,42 +135,24 @@ def test_readers_killed_at_any_moment_lose_nothing() -> None:
     """Each begins where the count says that the one before had released."""
     rng = random.Random(1)
     with Channel("shm", ONE, capacity=3) as channel:
-        writer, created, number = channel.writer(), channel.created, 0
+        writer, number = channel.writer(), 0
+
+        def released() -> int:
+            return number - writer.unreleased
+
         for _ in range(6):
-            released = created.released
+            before = released()
             with far_end(channel, "read", count=1_000_000) as end:
                 until = time.monotonic() + 5
                 killing = None
                 while time.monotonic() < until:
                     if writer.send([value(number)], Stamp(sequence=number), 0.01):
                         number += 1
-                    if killing is None and created.released > released:
+                    if killing is None and released() > before:
                         killing = until = time.monotonic() + rng.uniform(0.0, 0.05)
                 end.kill()
-                assert end.said[0] == ["got", str(released), str(released)]
-            assert created.committed == number == created.released + created.unreleased
-
-
-def test_counts_survive_a_crash() -> None:
-    """What the launcher counts adds up, whoever died when."""
-    with Channel("shm", ONE, capacity=4, delivery=DROP) as channel:
-        created = channel.created
-        with far_end(channel, "write", count=7, then="half") as end:
-            end.until("half")
-        assert (created.committed, created.released, created.dropped, created.unreleased) == (7, 0, 3, 4)
-        with far_end(channel, "read", count=1, then="hold") as end:
-            assert end.until("held")[0] == ["got", "3", "3"]
-        assert (created.committed, created.released, created.dropped, created.unreleased) == (7, 1, 3, 3)
-        with far_end(channel, "write", first=7, count=2) as end:
-            end.lines()
-        assert (created.committed, created.released, created.dropped, created.unreleased) == (9, 1, 3, 5)
-        reader = channel.reader()  # what the dead one held, and is not there any more, is dropped
-        assert (created.committed, created.released, created.dropped, created.unreleased) == (9, 1, 4, 4)
-        for expected in (5, 6, 7, 8):
-            message = got(reader)
-            assert message.place == expected
-            reader.release(message)
-        assert (created.committed, created.released, created.dropped, created.unreleased) == (9, 5, 4, 0)
+                assert end.said[0] == ["got", str(before), str(before)]
+            assert channel.created.committed == writer.committed == number
 
 
 def test_the_latest_from_another_process_is_never_torn(far: str) -> None:

@@ -1,4 +1,4 @@
-"""Leaves, where they lie in a slot, and how two ends agree on them."""
+"""Arrays, where they lie in a slot, and how two ends agree on them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from weft.core.delivery import Delivery
 from weft.core.errors import ConfigError, SchemaMismatch
 from weft.core.trees import tree_leaves, unflatten
 from weft.streams.channel import ChannelSpec
-from weft.streams.schema import Leaf, SlotLayout, difference, fingerprint, leaves_from_json, leaves_json, leaves_of
+from weft.streams.schema import (
+    ArraySpec,
+    SlotLayout,
+    array_specs,
+    array_specs_from_json,
+    array_specs_to_json,
+    difference,
+    fingerprint,
+)
 
 
 class Step(NamedTuple):
@@ -23,22 +31,22 @@ class Step(NamedTuple):
 
 
 TREE = Step({"z": np.zeros((2, 3), np.uint8), "a": (np.zeros((), np.float32), np.zeros(0, bool))}, np.zeros(5))
-LEAVES = (
-    Leaf("observation.a.0", (), "float32"),
-    Leaf("observation.a.1", (0,), "bool"),
-    Leaf("observation.z", (2, 3), "uint8"),
-    Leaf("reward", (5,), "float64"),
+SPECS = (
+    ArraySpec("observation.a.0", (), "float32"),
+    ArraySpec("observation.a.1", (0,), "bool"),
+    ArraySpec("observation.z", (2, 3), "uint8"),
+    ArraySpec("reward", (5,), "float64"),
 )
 
 
-def test_leaves_of_a_tree_in_the_order_of_programs() -> None:
-    assert leaves_of(TREE) == LEAVES
-    assert [leaf.shape for leaf in LEAVES] == [leaf.shape for leaf in jax.tree.leaves(TREE)]
-    assert leaves_of(np.zeros(3, np.int32)) == (Leaf("", (3,), "int32"),)
+def test_arrays_of_a_tree_in_the_order_of_programs() -> None:
+    assert array_specs(TREE) == SPECS
+    assert [spec.shape for spec in SPECS] == [leaf.shape for leaf in jax.tree.leaves(TREE)]
+    assert array_specs(np.zeros(3, np.int32)) == (ArraySpec("", (3,), "int32"),)
     shapes = jax.eval_shape(lambda x: {"b": x.astype(jnp.bfloat16), "a": x > 0}, np.zeros((4, 2), np.float32))
-    by_path = {leaf.path: leaf for leaf in leaves_of(shapes)}
-    assert by_path == {"b": Leaf("b", (4, 2), "bfloat16"), "a": Leaf("a", (4, 2), "bool")}
-    assert SlotLayout(leaves_of(shapes)).buffer().arrays[list(by_path).index("b")].dtype == jnp.bfloat16
+    by_path = {spec.path: spec for spec in array_specs(shapes)}
+    assert by_path == {"b": ArraySpec("b", (4, 2), "bfloat16"), "a": ArraySpec("a", (4, 2), "bool")}
+    assert SlotLayout(array_specs(shapes)).buffer().arrays[list(by_path).index("b")].dtype == jnp.bfloat16
 
 
 def test_unflatten_puts_the_leaves_back() -> None:
@@ -59,58 +67,58 @@ def test_unflatten_puts_the_leaves_back() -> None:
     ids=["object", "byte order", "text", "key"],
 )
 def test_what_has_no_plain_bytes_is_refused(value: Any) -> None:
-    with pytest.raises(SchemaMismatch, match="leaf 'x'"):
-        leaves_of({"x": value})
+    with pytest.raises(SchemaMismatch, match="array 'x'"):
+        array_specs({"x": value})
 
 
-def test_leaves_lie_on_cache_lines_and_do_not_overlap() -> None:
-    layout = SlotLayout(LEAVES)
+def test_arrays_lie_on_cache_lines_and_do_not_overlap() -> None:
+    layout = SlotLayout(SPECS)
     assert layout.nbytes == 3 * 64
     memory = bytearray(64 + 2 * layout.nbytes)
     for number, offset in enumerate((64, 64 + layout.nbytes)):
         for view in layout.views(memory, offset):
             view[...] = number + 1
     first, second = (layout.views(memory, offset) for offset in (64, 64 + layout.nbytes))
-    assert [v.dtype.name for v in first] == [leaf.dtype for leaf in LEAVES]
+    assert [v.dtype.name for v in first] == [spec.dtype for spec in SPECS]
     assert all((v == 1).all() for v in first)
     assert all((v == 2).all() for v in second)
     assert memory[:64] == bytes(64)
     buffer = layout.buffer()
     assert all(array.ctypes.data % 64 == 0 for array in buffer.arrays)
-    assert buffer.block.nbytes == layout.nbytes
+    assert buffer.data.nbytes == layout.nbytes
     assert SlotLayout(()).nbytes == 0
 
 
 def test_fingerprints_and_json() -> None:
-    assert leaves_from_json(leaves_json(LEAVES)) == LEAVES
-    assert fingerprint(LEAVES) == fingerprint(leaves_from_json(leaves_json(LEAVES)))
-    assert len({fingerprint(LEAVES), fingerprint(LEAVES[1:]), fingerprint((LEAVES[1], LEAVES[0], *LEAVES[2:]))}) == 3
+    assert array_specs_from_json(array_specs_to_json(SPECS)) == SPECS
+    assert fingerprint(SPECS) == fingerprint(array_specs_from_json(array_specs_to_json(SPECS)))
+    assert len({fingerprint(SPECS), fingerprint(SPECS[1:]), fingerprint((SPECS[1], SPECS[0], *SPECS[2:]))}) == 3
 
 
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (LEAVES, ""),
-        (LEAVES[:3], "leaf 'reward' is missing: 3 leaves came, 4 were expected"),
-        ((*LEAVES, Leaf("x", (), "bool")), "leaf 'x' is too much: 5 leaves came, 4 were expected"),
+        (SPECS, ""),
+        (SPECS[:3], "array 'reward' is missing: 3 arrays came, 4 were expected"),
+        ((*SPECS, ArraySpec("x", (), "bool")), "array 'x' is too much: 5 arrays came, 4 were expected"),
         (
-            (LEAVES[0]._replace(shape=(3, 2)), *LEAVES[1:]),
-            "leaf 'observation.a.0': expected shape (), and (3, 2) came",
+            (SPECS[0]._replace(shape=(3, 2)), *SPECS[1:]),
+            "array 'observation.a.0': expected shape (), and (3, 2) came",
         ),
         (
-            (LEAVES[0]._replace(dtype="int8"), *LEAVES[1:]),
-            "leaf 'observation.a.0': expected dtype float32, and int8 came",
+            (SPECS[0]._replace(dtype="int8"), *SPECS[1:]),
+            "array 'observation.a.0': expected dtype float32, and int8 came",
         ),
-        (LEAVES[1:], "expected leaf 'observation.a.0' where leaf 'observation.a.1' came"),
+        (SPECS[1:], "expected array 'observation.a.0' where array 'observation.a.1' came"),
     ],
 )
 def test_the_first_difference_in_words(found: Any, words: str) -> None:
-    assert difference(LEAVES, found) == words
+    assert difference(SPECS, found) == words
 
 
 def test_a_spec_is_plain_data() -> None:
-    spec = ChannelSpec("params", LEAVES, 5, Delivery.LATEST, "tcp")
+    spec = ChannelSpec("params", SPECS, 5, Delivery.LATEST, "tcp")
     assert ChannelSpec.from_json(spec.to_json()) == spec
     assert (spec.message_bytes, spec.capacity, spec.slots) == (192, 5, 6)
     with pytest.raises(ConfigError, match="capacity 0"):
-        ChannelSpec("params", LEAVES, 0, Delivery.BLOCK)
+        ChannelSpec("params", SPECS, 0, Delivery.BLOCK)

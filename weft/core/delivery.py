@@ -9,5 +9,4 @@ class Delivery(Enum):
     """What a stream does when its reader is slower than its writer."""
 
     BLOCK = "block"  # the writer waits; nothing is lost
-    DROP_OLDEST = "drop-oldest"  # the oldest unread goes, and is counted
     LATEST = "latest"  # only the newest is kept: params

@@ -20,7 +20,7 @@ class Bell:
     readable when it is rung, so that it can also be polled together with sockets.
     """
 
-    def __init__(self, *, inheritable: bool = False) -> None:
+    def __init__(self) -> None:
         if hasattr(os, "eventfd"):
             fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             self._fd, self._ring_fd = fd, fd
@@ -28,9 +28,6 @@ class Bell:
             self._fd, self._ring_fd = os.pipe()
             os.set_blocking(self._fd, False)
             os.set_blocking(self._ring_fd, False)
-        if inheritable:
-            for fd in self.fds:
-                os.set_inheritable(fd, True)
 
     @classmethod
     def from_fd(cls, fd: int, ring_fd: int | None = None) -> Self:

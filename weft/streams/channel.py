@@ -21,27 +21,22 @@ from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 import numpy as np
 
 from weft.core.delivery import Delivery
-from weft.core.errors import ChannelClosed, ChannelError, ConfigError, SchemaMismatch
-from weft.streams.schema import Leaf, Leaves, SlotLayout, leaves_from_json
+from weft.core.errors import ConfigError
+from weft.streams.schema import ArraySpec, ArraySpecs, SlotLayout, array_specs_from_json
 
 __all__ = [
+    "ArraySpec",
     "Arrays",
-    "ChannelClosed",
-    "ChannelError",
     "ChannelSpec",
     "Created",
-    "Delivery",
-    "Leaf",
-    "Leaves",
     "Message",
     "Reader",
-    "SchemaMismatch",
     "Stamp",
     "Writer",
 ]
 
 Arrays: TypeAlias = "list[np.ndarray[Any, Any]]"
-"""The leaves of one message, in the channel's order. The list is the channel's: alter only its arrays."""
+"""The arrays of one message, in the channel's order. The list is the channel's: alter only its arrays."""
 
 
 class Stamp(NamedTuple):
@@ -72,10 +67,10 @@ class ChannelSpec:
     """All that an end must know to open a channel; plain data, that goes to other processes as JSON."""
 
     name: str  # for messages to people
-    leaves: Leaves
+    arrays: ArraySpecs
     capacity: int  # messages that may be on their way: committed and not yet released
     delivery: Delivery
-    scheme: str = "shm"  # inproc, shm, tcp or fake
+    scheme: str = "shm"  # inproc, shm or tcp
     address: str = ""  # filled in by ``registry.create``
 
     def __post_init__(self) -> None:
@@ -84,27 +79,27 @@ class ChannelSpec:
 
     @cached_property
     def layout(self) -> SlotLayout:
-        """Where the leaves lie in a slot."""
-        return SlotLayout(self.leaves)
+        """Where the arrays lie in a slot."""
+        return SlotLayout(self.arrays)
 
     @property
     def message_bytes(self) -> int:
-        """One message, its leaves padded to cache lines."""
+        """One message, its arrays padded to cache lines."""
         return self.layout.nbytes
 
     @property
     def slots(self) -> int:
         """Messages that there is memory for.
 
-        Where a writer never waits it needs one slot more, so that what it is writing destroys nothing unread.
+        A writer of LATEST never waits: it needs one slot more, so that what it is writing does not destroy the newest.
         """
-        return self.capacity + (self.delivery is not Delivery.BLOCK)
+        return self.capacity + (self.delivery is Delivery.LATEST)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; ``from_json`` reads it."""
         return {
             "name": self.name,
-            "leaves": [[leaf.path, list(leaf.shape), leaf.dtype] for leaf in self.leaves],
+            "arrays": [[spec.path, list(spec.shape), spec.dtype] for spec in self.arrays],
             "capacity": self.capacity,
             "delivery": self.delivery.value,
             "scheme": self.scheme,
@@ -116,7 +111,7 @@ class ChannelSpec:
         """The spec that ``to_json`` gave."""
         return cls(
             saved["name"],
-            leaves_from_json(saved["leaves"]),
+            array_specs_from_json(saved["arrays"]),
             int(saved["capacity"]),
             Delivery(saved["delivery"]),
             saved["scheme"],
@@ -131,8 +126,8 @@ class Writer(Protocol):
         """The next free slot's arrays, to be written in place; what they hold before that is undefined.
 
         Blocks up to ``timeout`` seconds (0: not at all; None: for ever) while ``capacity`` messages are unreleased, and
-        returns None if they still are. LATEST and DROP_OLDEST never wait. Called again without a commit it gives the
-        same slot. Raises ChannelClosed if the reader closed (of a LATEST channel, readers come and go unnoticed).
+        returns None if they still are. LATEST never waits. Called again without a commit it gives the same slot.
+        Raises ChannelClosed if the reader closed (of a LATEST channel, readers come and go unnoticed).
         """
         ...
 
@@ -154,12 +149,7 @@ class Writer(Protocol):
 
     @property
     def unreleased(self) -> int:
-        """Messages committed, not dropped, and not yet released by the reader; 0 for LATEST."""
-        ...
-
-    @property
-    def dropped(self) -> int:
-        """Messages that DROP_OLDEST dropped."""
+        """Messages committed and not yet released by the reader; 0 for LATEST."""
         ...
 
     def close(self) -> None:
@@ -173,9 +163,9 @@ class Reader(Protocol):
     def receive(self, timeout: float | None = None) -> Message | None:
         """The next message in order; None where none came within ``timeout`` seconds (0: at once; None: for ever).
 
-        Several may be held at once, up to the channel's capacity. BLOCK: the arrays are the slot's own. DROP_OLDEST: a
-        copy, whole, that the writer cannot touch. LATEST: the newest that this reader has not seen, never torn, in
-        buffers that are the reader's until its next receive that gives a message.
+        Several may be held at once, up to the channel's capacity. BLOCK: the arrays are the slot's own. LATEST: the
+        newest that this reader has not seen, never torn, in buffers that are the reader's until its next receive that
+        gives a message.
         Raises ChannelClosed when the writer closed and everything has been received.
         """
         ...
@@ -186,7 +176,7 @@ class Reader(Protocol):
 
     @property
     def unread(self) -> int:
-        """Messages that could be received at once (DROP_OLDEST: at most)."""
+        """Messages that could be received at once."""
         ...
 
     def close(self) -> None:
@@ -195,10 +185,7 @@ class Reader(Protocol):
 
 
 class Created(Protocol):
-    """A channel as its launcher holds it: what must live as long as any end may be opened, and its counts.
-
-    ``committed == released + dropped + unreleased`` at any moment when neither end is moving, after any crash.
-    """
+    """A channel as its launcher holds it: what must live as long as any end may be opened."""
 
     @property
     def spec(self) -> ChannelSpec:
@@ -212,22 +199,7 @@ class Created(Protocol):
 
     @property
     def committed(self) -> int:
-        """Messages ever committed."""
-        ...
-
-    @property
-    def released(self) -> int:
-        """Messages ever released by the reader."""
-        ...
-
-    @property
-    def dropped(self) -> int:
-        """Messages ever dropped by DROP_OLDEST."""
-        ...
-
-    @property
-    def unreleased(self) -> int:
-        """Messages on their way, or held by the reader."""
+        """Messages ever committed, after any crash; 0 over tcp, where only the ends know."""
         ...
 
     def close(self) -> None:

@@ -24,52 +24,24 @@ from weft.streams.ring_writer import RingWriter
 
 
 class RingCreated:
-    """See ``channel.Created``: memory with a ring in it, and its counts, read from the ring."""
+    """See ``channel.Created``: memory with a ring in it."""
 
     def __init__(self, spec: ChannelSpec, ring: Ring, fds: tuple[int, ...], let_go: Callable[[], None]) -> None:
-        self._spec, self._ring, self._fds, self._let_go = spec, ring, fds, let_go
-        self._final: tuple[int, int, int, int] | None = None
-
-    @property
-    def spec(self) -> ChannelSpec:
-        """With its address."""
-        return self._spec
-
-    @property
-    def fds(self) -> tuple[int, ...]:
-        """What a child must inherit."""
-        return self._fds
+        self.spec, self.fds = spec, fds
+        self._ring, self._let_go = ring, let_go
+        self._final: int | None = None
 
     @property
     def committed(self) -> int:
-        """Messages ever committed."""
-        return self._counts()[0]
-
-    @property
-    def released(self) -> int:
-        """Messages ever released; of LATEST, all."""
-        return self._counts()[1]
-
-    @property
-    def dropped(self) -> int:
-        """Messages ever dropped."""
-        return self._counts()[2]
-
-    @property
-    def unreleased(self) -> int:
-        """Messages on their way or held."""
-        return self._counts()[3]
+        """See ``channel.Created``; after close, as it was then."""
+        return self._ring.committed if self._final is None else self._final
 
     def close(self) -> None:
-        """Let the memory go; the counts stay as they are now. May be called twice."""
+        """Let the memory go. May be called twice."""
         if self._final is None:
-            self._final = self._counts()
+            self._final = self._ring.committed
             self._ring.close()
             self._let_go()
-
-    def _counts(self) -> tuple[int, int, int, int]:
-        ring = self._ring
-        return self._final or (ring.committed, ring.delivered, ring.dropped, ring.unreleased)
 
 
 # shm

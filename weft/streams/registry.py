@@ -1,4 +1,4 @@
-"""Channels by scheme: ``inproc``, ``shm``, ``tcp``, ``fake``. What a scheme needs is imported when it is used."""
+"""Channels by scheme: ``inproc``, ``shm``, ``tcp``. What a scheme needs is imported when it is used."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _HOMES = {
     "inproc": ("weft.streams.memory", "create_inproc"),
     "shm": ("weft.streams.memory", "create_shm"),
     "tcp": ("weft.streams.tcp", "create"),
-    "fake": ("weft.streams.fake", "create"),
 }
 SCHEMES = tuple(_HOMES)
+LOCAL_SCHEMES = ("inproc", "shm")
+"""The schemes whose two ends share memory, and so must be on one host; the others (``tcp``) can join hosts."""
 
 
 def create(spec: ChannelSpec) -> Created:

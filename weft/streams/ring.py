@@ -3,19 +3,17 @@
     line 0   magic, fingerprint (2 words), slots, slot bytes, delivery, bytes of the schema     never change
     line 1   committed                                                                          the writer's
     line 2   writer closed                                                                      the writer's
-    line 3   flips, released, gaps, released, gaps, cursor, gaps                                the reader's
+    line 3   released, cursor                                                                   the reader's
     line 4   reader closed                                                                      the reader's
     then     the schema as JSON, to name a difference; then the slots, each:
-             begin, end, stamp (6 words), and the leaves
+             begin, end, stamp (6 words), and the arrays
 
 Words are int64, and every one has a single owner who stores it; lines are 64 bytes, so that the owners do not slow each
 other. A message's number in the channel is its place; place ``p`` lies in slot ``p % slots``. ``begin`` and ``end`` are
 ``p + 1`` when the slot holds place ``p`` whole; while it is being written they differ.
 
-The reader's progress is two numbers that must change together: how far it has released, and how many of those places
-were gaps, dropped before it came to them. They are written to the one of two banks that is not in force, and then the
-word ``flips`` is stored, which puts it in force: a reader killed in between has not released. ``cursor`` is the next
-place to be received and ``gaps`` counts up to there; a new reader takes both back to what was released.
+``released`` is the place up to which the reader has released; ``cursor`` is the next place to be received. A new reader
+takes the cursor back to what was released.
 
 Order of stores. Python has no memory barriers. x86 keeps stores in order and loads in order, and the bulk copies of
 the C library end with a fence, which is all that is needed here. On ARM the waking system call orders what was stored
@@ -34,16 +32,14 @@ import numpy as np
 from weft.core.delivery import Delivery
 from weft.core.errors import ChannelError, SchemaMismatch
 from weft.streams.channel import Arrays, ChannelSpec, Stamp
-from weft.streams.schema import LINE, aligned, difference, fingerprint, leaves_from_json, leaves_json
+from weft.streams.schema import LINE, aligned, array_specs_from_json, array_specs_to_json, difference, fingerprint
 
-MAGIC = 0x57454654_0001  # "WEFT", and the version of this layout
+MAGIC = 0x57454654_0002  # "WEFT", and the version of this layout
 _LINE_WORDS = LINE // 8
 COMMITTED = 1 * _LINE_WORDS
 WRITER_CLOSED = 2 * _LINE_WORDS
-FLIPS = 3 * _LINE_WORDS
-BANKS = FLIPS + 1  # released, gaps; twice
-CURSOR = FLIPS + 5
-GAPS = FLIPS + 6
+RELEASED = 3 * _LINE_WORDS
+CURSOR = RELEASED + 1
 READER_CLOSED = 4 * _LINE_WORDS
 _HEADER = 5 * LINE
 _HEAD = LINE  # of a slot: begin, end, stamp
@@ -58,12 +54,12 @@ class Ring:
     """
 
     def __init__(self, buffer: mmap.mmap, spec: ChannelSpec) -> None:
-        """Open a ring that ``lay_out`` made; raises SchemaMismatch where it was made for other leaves."""
+        """Open a ring that ``lay_out`` made; raises SchemaMismatch where it was made for other arrays."""
         self.spec, self.slots, self.capacity = spec, spec.slots, spec.capacity
         self._buffer: Any = buffer
         self.words = memoryview(buffer).cast("B").cast("q")
         self._views: list[Arrays] = []
-        self._blocks: Arrays = []
+        self._data: Arrays = []
         try:
             self._check()
         except ChannelError:
@@ -73,7 +69,7 @@ class Ring:
         start = _HEADER + aligned(self.words[6])
         self._heads = [start + i * (_HEAD + layout.nbytes) for i in range(self.slots)]
         self._views = [layout.views(buffer, head + _HEAD) for head in self._heads]
-        self._blocks = [np.ndarray((layout.nbytes,), np.uint8, buffer, head + _HEAD) for head in self._heads]
+        self._data = [np.ndarray((layout.nbytes,), np.uint8, buffer, head + _HEAD) for head in self._heads]
 
     def _check(self) -> None:
         words, spec = self.words, self.spec
@@ -81,8 +77,8 @@ class Ring:
         if len(words) * 8 < _HEADER or words[0] != MAGIC:
             raise ChannelError(f"{where}: {spec.address or 'its memory'} holds no channel of this version of Weft")
         if (words[1], words[2]) != _fingerprint_words(spec):
-            made_for = leaves_from_json(bytes(self._buffer[_HEADER : _HEADER + words[6]]).decode())
-            raise SchemaMismatch(f"{where}: it was made for other leaves: {difference(made_for, spec.leaves)}")
+            made_for = array_specs_from_json(bytes(self._buffer[_HEADER : _HEADER + words[6]]).decode())
+            raise SchemaMismatch(f"{where}: it was made for other arrays: {difference(made_for, spec.arrays)}")
         made = (words[3], words[4], words[5])
         asked = (spec.slots, spec.message_bytes, _DELIVERIES.index(spec.delivery))
         if made != asked:
@@ -94,13 +90,13 @@ class Ring:
     @staticmethod
     def nbytes(spec: ChannelSpec) -> int:
         """The bytes that a ring takes, header and all."""
-        schema = len(leaves_json(spec.leaves).encode())
+        schema = len(array_specs_to_json(spec.arrays).encode())
         return _HEADER + aligned(schema) + spec.slots * (_HEAD + spec.message_bytes)
 
     @staticmethod
     def lay_out(buffer: mmap.mmap, spec: ChannelSpec) -> None:
         """Make an empty ring of ``buffer``, whose bytes are all zero."""
-        schema = leaves_json(spec.leaves).encode()
+        schema = array_specs_to_json(spec.arrays).encode()
         buffer[_HEADER : _HEADER + len(schema)] = schema
         fixed = (spec.slots, spec.message_bytes, _DELIVERIES.index(spec.delivery), len(schema))
         struct.pack_into("7q", buffer, 0, MAGIC, *_fingerprint_words(spec), *fixed)
@@ -108,12 +104,12 @@ class Ring:
     # Slots
 
     def arrays(self, place: int) -> Arrays:
-        """The leaves of a place, over the slot's own memory."""
+        """The arrays of a place, over the slot's own memory."""
         return self._views[place % self.slots]
 
-    def block(self, place: int) -> np.ndarray[Any, Any]:
-        """[message bytes] uint8: all leaves of a place, with the padding between them."""
-        return self._blocks[place % self.slots]
+    def data(self, place: int) -> np.ndarray[Any, Any]:
+        """[message bytes] uint8: all arrays of a place, with the padding between them."""
+        return self._data[place % self.slots]
 
     def stamp(self, place: int) -> Stamp:
         """The stamp of a place."""
@@ -131,12 +127,12 @@ class Ring:
         self.words[COMMITTED] = place + 1
 
     def copy_whole(self, place: int, into: np.ndarray[Any, Any]) -> Stamp | None:
-        """Copy a place's block; None, with ``into`` spoilt, where the slot holds another or was written meanwhile."""
+        """Copy a place's data; None, with ``into`` spoilt, where the slot holds another or was written meanwhile."""
         words, head = self.words, self._heads[place % self.slots] // 8
         if words[head] != place + 1 or words[head + 1] != place + 1:
             return None
         stamp = self.stamp(place)
-        np.copyto(into, self._blocks[place % self.slots])
+        np.copyto(into, self._data[place % self.slots])
         return stamp if words[head] == place + 1 else None
 
     # Counts
@@ -147,47 +143,24 @@ class Ring:
         return self.words[COMMITTED]
 
     @property
-    def released(self) -> tuple[int, int]:
-        """The place up to which the reader has released, and how many of the places before it were gaps."""
-        bank = BANKS + 2 * (self.words[FLIPS] & 1)
-        return self.words[bank], self.words[bank + 1]
-
-    def release(self, place: int, gaps: int) -> None:
-        """The reader is done with all places before ``place``, of which ``gaps`` never came to it."""
-        words = self.words
-        flips = words[FLIPS] + 1
-        bank = BANKS + 2 * (flips & 1)
-        words[bank], words[bank + 1] = place, gaps
-        words[FLIPS] = flips
-
-    @property
-    def dropped(self) -> int:
-        """Places that the reader skipped, and those that it will have to skip."""
-        if self.spec.delivery is not Delivery.DROP_OLDEST:
-            return 0
-        words = self.words
-        return words[GAPS] + max(0, words[COMMITTED] - self.capacity - words[CURSOR])
-
-    @property
-    def delivered(self) -> int:
-        """Messages released by the reader; of LATEST, where nobody waits for it, all."""
-        if self.spec.delivery is Delivery.LATEST:
-            return self.words[COMMITTED]
-        place, gaps = self.released
-        return place - gaps
+    def released(self) -> int:
+        """The place up to which the reader has released: it is done with all places before this one."""
+        return self.words[RELEASED]
 
     @property
     def unreleased(self) -> int:
-        """Messages on their way, or held by the reader."""
-        return max(0, self.words[COMMITTED] - self.delivered - self.dropped)
+        """Messages on their way, or held by the reader; 0 for LATEST, whose readers release nothing."""
+        if self.spec.delivery is Delivery.LATEST:
+            return 0
+        return max(0, self.words[COMMITTED] - self.words[RELEASED])
 
     def close(self) -> None:
         """Let the memory go: it is freed when the last ring and the last array over it have gone."""
         self.words.release()
-        self._views, self._blocks = [], []
+        self._views, self._data = [], []
         self._buffer = None
 
 
 def _fingerprint_words(spec: ChannelSpec) -> tuple[int, int]:
-    low, high = struct.unpack("2q", bytes.fromhex(fingerprint(spec.leaves)))
+    low, high = struct.unpack("2q", bytes.fromhex(fingerprint(spec.arrays)))
     return low, high

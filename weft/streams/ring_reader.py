@@ -5,22 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
-from weft.core.delivery import Delivery
 from weft.core.errors import ChannelClosed, ChannelError
 from weft.streams.bell import Bell
 from weft.streams.channel import Message, Stamp
-from weft.streams.ring import COMMITTED, CURSOR, GAPS, READER_CLOSED, WRITER_CLOSED, Ring
-from weft.streams.schema import Buffer
-
-
-class _Held(NamedTuple):
-    """A message received and not yet released."""
-
-    place: int
-    gaps: int  # places before it that never came
-    buffer: Buffer | None  # where it was copied to, unless it is used in its slot
+from weft.streams.ring import COMMITTED, CURSOR, READER_CLOSED, RELEASED, WRITER_CLOSED, Ring
 
 
 class _Receiving(ABC):
@@ -42,7 +31,7 @@ class _Receiving(ABC):
         # Before looking: what was committed before it closed is still to be seen.
         over = self._ring.words[WRITER_CLOSED]
         message = self._take()
-        if message is None and over and not self._waiting():
+        if message is None and over:
             raise ChannelClosed(f"channel {self._name!r}: its writer was closed, and everything has been received")
         return message
 
@@ -50,25 +39,19 @@ class _Receiving(ABC):
     def _take(self) -> Message | None:
         """The next message, if one can be taken now: in order, or the newest."""
 
-    def _waiting(self) -> bool:
-        """Whether something is there that cannot be taken now."""
-        return False
-
 
 class RingReader(_Receiving):
     """Reads in order and gives slots back. Owns ``ring``, and closes it; ``writer`` is rung by a release.
 
-    BLOCK: messages are used in their slots, which the writer leaves alone. DROP_OLDEST: the writer waits for nobody, so
-    that a message is copied out, and counts as received only if the copy came out whole; one that did not is a gap.
+    Messages are used in their slots, which the writer leaves alone until they are released.
     """
 
     def __init__(self, ring: Ring, bell: Bell, writer: Bell | None, fault: Callable[[], None] | None = None) -> None:
         super().__init__(ring, bell, fault)
-        self._writer, self._copies = writer, ring.spec.delivery is Delivery.DROP_OLDEST
-        self._held: deque[_Held] = deque()
-        self._free: list[Buffer] = []
+        self._writer = writer
+        self._held: deque[int] = deque()  # places received and not yet released
         # What one before us received and did not release is received again.
-        ring.words[CURSOR], ring.words[GAPS] = ring.released
+        ring.words[CURSOR] = ring.released
         ring.words[READER_CLOSED] = 0
         self._ring_writer()  # one before us may have died between its release and its ring
 
@@ -85,16 +68,13 @@ class RingReader(_Receiving):
         """See ``channel.Reader``."""
         if self._closed:
             return
-        if not self._held or self._held[0].place != message.place:
-            expected = f"place {self._held[0].place} is next" if self._held else "nothing is held"
+        if not self._held or self._held[0] != message.place:
+            expected = f"place {self._held[0]} is next" if self._held else "nothing is held"
             raise ChannelError(
                 f"channel {self._name!r}: release of place {message.place}, and {expected}. "
                 "Release in the order received."
             )
-        held = self._held.popleft()
-        if held.buffer is not None:
-            self._free.append(held.buffer)
-        self._ring.release(held.place + 1, held.gaps)
+        self._ring.words[RELEASED] = self._held.popleft() + 1
         self._ring_writer()
 
     @property
@@ -102,8 +82,7 @@ class RingReader(_Receiving):
         """See ``channel.Reader``; 0 after close."""
         if self._closed:
             return 0
-        waiting = self._ring.words[COMMITTED] - self._ring.words[CURSOR]
-        return max(0, min(waiting, self._ring.capacity))
+        return max(0, self._ring.words[COMMITTED] - self._ring.words[CURSOR])
 
     def close(self) -> None:
         """See ``channel.Reader``."""
@@ -118,33 +97,11 @@ class RingReader(_Receiving):
         ring, words = self._ring, self._ring.words
         # In this order: over a socket, the first connection sets both to where the writer stands, cursor first.
         committed, place = words[COMMITTED], words[CURSOR]
-        if place >= committed or len(self._held) == ring.capacity:
+        if place >= committed:
             return None
-        if not self._copies:
-            words[CURSOR] = place + 1
-            self._held.append(_Held(place, 0, None))
-            return Message(ring.stamp(place), ring.arrays(place), place)
-        return self._take_copy()
-
-    def _take_copy(self) -> Message | None:
-        ring, words = self._ring, self._ring.words
-        buffer = self._free.pop() if self._free else ring.spec.layout.buffer()
-        place = first = words[CURSOR]
-        while place < (committed := words[COMMITTED]):
-            place = max(place, committed - ring.capacity)
-            stamp = ring.copy_whole(place, buffer.block)
-            if stamp is not None:
-                gaps = words[GAPS] + place - first
-                words[GAPS], words[CURSOR] = gaps, place + 1
-                self._held.append(_Held(place, gaps, buffer))
-                return Message(stamp, buffer.arrays, place)
-            place += 1  # the writer came round to it: gone
-        words[GAPS], words[CURSOR] = words[GAPS] + place - first, place
-        self._free.append(buffer)
-        return None
-
-    def _waiting(self) -> bool:
-        return self._ring.words[CURSOR] < self._ring.words[COMMITTED]
+        words[CURSOR] = place + 1
+        self._held.append(place)
+        return Message(ring.stamp(place), ring.arrays(place), place)
 
     def _ring_writer(self) -> None:
         if self._writer is not None:
@@ -177,7 +134,7 @@ class LatestReader(_Receiving):
         ring = self._ring
         while (committed := ring.words[COMMITTED]) > self._seen:
             # Not whole: the writer has come round to this slot, so that by now there is a newer one.
-            stamp: Stamp | None = ring.copy_whole(committed - 1, self._buffer.block)
+            stamp: Stamp | None = ring.copy_whole(committed - 1, self._buffer.data)
             if stamp is not None:
                 self._seen = committed
                 return Message(stamp, self._buffer.arrays, committed - 1)

@@ -28,7 +28,7 @@ class RingWriter:
         self._spec, self._waits = ring.spec, ring.spec.delivery is Delivery.BLOCK
         self._next = ring.committed  # a slot that one before us had reserved is forgotten
         self._reserved: Arrays | None = None
-        self._closed, self._final = False, (0, 0)
+        self._closed, self._final = False, 0
         ring.words[WRITER_CLOSED] = 0
         self._ring_readers()  # one before us may have died between its commit and its ring
 
@@ -55,7 +55,7 @@ class RingWriter:
 
     def send(self, arrays: Sequence[np.ndarray[Any, Any]], stamp: Stamp, timeout: float | None = None) -> bool:
         """See ``channel.Writer``."""
-        check(arrays, self._spec.leaves, f"channel {self._spec.name!r}")
+        check(arrays, self._spec.arrays, f"channel {self._spec.name!r}")
         slot = self.reserve(timeout)
         if slot is None:
             return False
@@ -72,18 +72,13 @@ class RingWriter:
     @property
     def unreleased(self) -> int:
         """See ``channel.Writer``; after close, as it was then."""
-        return self._final[0] if self._closed else self._ring.unreleased
-
-    @property
-    def dropped(self) -> int:
-        """See ``channel.Writer``; after close, as it was then."""
-        return self._final[1] if self._closed else self._ring.dropped
+        return self._final if self._closed else self._ring.unreleased
 
     def close(self) -> None:
         """See ``channel.Writer``."""
         if self._closed:
             return
-        self._final = (self._ring.unreleased, self._ring.dropped)
+        self._final = self._ring.unreleased
         self._closed, self._reserved = True, None
         self._ring.words[WRITER_CLOSED] = 1
         self._ring_readers()
@@ -98,7 +93,7 @@ class RingWriter:
         ring = self._ring
         if ring.words[READER_CLOSED]:
             raise ChannelClosed(f"channel {self._spec.name!r}: its reader was closed, and takes no more")
-        return not self._waits or self._next - ring.released[0] < ring.capacity or None
+        return not self._waits or self._next - ring.released < ring.capacity or None
 
     def _ring_readers(self) -> None:
         for bell in self._readers:

@@ -15,7 +15,7 @@ _NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 _EVENTS, POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
 
 _RECONNECT, _RECONNECT_MAX = 10, 200  # milliseconds
-LINGER = 500  # milliseconds in which the last words (Bye) may still leave a socket that is closed
+_LINGER = 500  # milliseconds in which the last words (Bye) may still leave a socket that is closed
 _WITHOUT_COPY = 1 << 16  # bytes from which on a copy costs more than having the memory watched
 
 
@@ -95,7 +95,7 @@ def _bound(socket: zmq.Socket[bytes], max_bytes: int) -> None:
     socket.setsockopt(zmq.MAXMSGSIZE, max_bytes)
     socket.setsockopt(zmq.SNDHWM, 0)
     socket.setsockopt(zmq.RCVHWM, 0)
-    socket.setsockopt(zmq.LINGER, LINGER)
+    socket.setsockopt(zmq.LINGER, _LINGER)
 
 
 def send(

@@ -28,21 +28,19 @@ from weft.streams.sockets import Address, check_loopback, parse_address
 from weft.streams.tcp_latest import FollowLink, PublishLink
 from weft.streams.tcp_ordered import ReceiveLink, SendLink
 
-LINGER = 1.0
-"""Seconds that a writer's close waits, at most, for its reader to receive what was committed."""
+_WRITER_LINGER = 1.0  # seconds that a writer's close waits, at most, for its reader to receive what was committed
+_READER_LINGER = 0.5  # seconds that a reader's close waits, at most, for its writer to hear of it
 _BIND_PATIENCE = 3.0  # seconds: an end that was closed, or killed, leaves its port a little later
-READER_LINGER = 0.5
-"""Seconds that a reader's close waits, at most, for its writer to hear of it."""
 
 
 class TcpCreated:
     """See ``channel.Created``: a port that stays ours, whoever binds it, dies, and binds it again.
 
     A socket that is bound and does not listen keeps the kernel from giving the port to others, and lets a socket that
-    shares the address (SO_REUSEADDR, which ZeroMQ sets) listen there. The counts are not to be had from here: 0.
+    shares the address (SO_REUSEADDR, which ZeroMQ sets) listen there. What was committed only the ends know.
     """
 
-    committed = released = dropped = unreleased = 0
+    committed = 0
     fds: tuple[int, ...] = ()
 
     def __init__(self, spec: ChannelSpec, reserved: socket.socket) -> None:
@@ -69,25 +67,20 @@ def create(spec: ChannelSpec) -> TcpCreated:
 
 
 class TcpWriter(RingWriter):
-    """A writer on a ring of its own process. ``unexpected`` counts frames that made no sense, and were dropped."""
+    """A writer on a ring of its own process."""
 
     def __init__(self, ring: Ring, bell: Bell, attached: Attached) -> None:
         super().__init__(ring, bell, [attached.wake()], attached.check)
         self._attached = attached
 
-    @property
-    def unexpected(self) -> int:
-        """Frames that were dropped because they made no sense."""
-        return self._attached.link.unexpected
-
     def close(self) -> None:
-        """Waits until the reader has received everything, but no longer than ``LINGER``."""
-        self._attached.close(LINGER)
+        """Waits until the reader has received everything, but no longer than ``_WRITER_LINGER``."""
+        self._attached.close(_WRITER_LINGER)
         super().close()
 
 
 class TcpReader(RingReader):
-    """A reader on a ring of its own process; a large message of BLOCK stays in the frame that it came in."""
+    """A reader on a ring of its own process; a large message stays in the frame that it came in."""
 
     def __init__(self, ring: Ring, bell: Bell, attached: Attached, kept: dict[int, zmq.Frame]) -> None:
         self._attached, self._kept, self._layout = attached, kept, ring.spec.layout
@@ -104,14 +97,9 @@ class TcpReader(RingReader):
             return message
         return message._replace(arrays=self._layout.views(frame.buffer))
 
-    @property
-    def unexpected(self) -> int:
-        """Frames that were dropped because they made no sense."""
-        return self._attached.link.unexpected
-
     def close(self) -> None:
-        """Waits until the writer, if there is one, has heard of it, but no longer than ``READER_LINGER``."""
-        self._attached.close(READER_LINGER)
+        """Waits until the writer, if there is one, has heard of it, but no longer than ``_READER_LINGER``."""
+        self._attached.close(_READER_LINGER)
         super().close()
 
 
@@ -121,11 +109,6 @@ class TcpLatestReader(LatestReader):
     def __init__(self, ring: Ring, bell: Bell, attached: Attached) -> None:
         super().__init__(ring, bell, attached.check)
         self._attached = attached
-
-    @property
-    def unexpected(self) -> int:
-        """Frames that were dropped because they made no sense."""
-        return self._attached.link.unexpected
 
     def close(self) -> None:
         """The writer does not wait for us."""

@@ -16,7 +16,7 @@ from weft.streams.bell import Bell
 from weft.streams.channel import Stamp
 from weft.streams.pump import Frames
 from weft.streams.ring import WRITER_CLOSED, Ring
-from weft.streams.schema import fingerprint, leaves_json
+from weft.streams.schema import array_specs_to_json, fingerprint
 from weft.streams.sockets import dealer, router, send
 from weft.streams.tcp_ordered import new_session, refusal
 from weft.streams.wire import MAX_HEADER, Ask, Bye, Data, Header, Hello, Refused, decode, encode
@@ -29,7 +29,7 @@ class PublishLink:
 
     def __init__(self, ring: Ring, token: str) -> None:
         self._ring, self._token = ring, token
-        self._fingerprint, self._session = fingerprint(ring.spec.leaves), new_session()
+        self._fingerprint, self._session = fingerprint(ring.spec.arrays), new_session()
         self._asking: dict[bytes, int] = {}  # routing id: messages that it has
         self._sent: dict[bytes, int] = {}  # routing id: messages that it has, or that are on their way
         self._newest: tuple[int, bytes, np.ndarray[Any, Any]] | None = None  # place, header, payload
@@ -53,7 +53,7 @@ class PublishLink:
         match header:
             case Ask(token=self._token) if header.fingerprint != self._fingerprint:
                 self.unexpected += 1
-                self._say(peer, Refused(leaves_json(self._ring.spec.leaves)))
+                self._say(peer, Refused(array_specs_to_json(self._ring.spec.arrays)))
             case Ask(token=self._token) if peer in self._sent or len(self._sent) < _MAX_FOLLOWERS:
                 self._asking[peer] = self._sent[peer] = header.have if header.session == self._session else 0
             case Bye():
@@ -83,13 +83,13 @@ class PublishLink:
         ring = self._ring
         while self._newest is None or self._newest[0] < ring.committed - 1:
             place = ring.committed - 1
-            block = ring.spec.layout.buffer().block  # a new one: ZeroMQ may still be sending the one before
-            stamp = ring.copy_whole(place, block)
+            data = ring.spec.layout.buffer().data  # a new one: ZeroMQ may still be sending the one before
+            stamp = ring.copy_whole(place, data)
             if stamp is not None:
-                self._newest = place, encode(Data(place, tuple(stamp))), block  # type: ignore[arg-type]
-        place, header, block = self._newest
+                self._newest = place, encode(Data(place, stamp)), data
+        place, header, data = self._newest
         self._sent[peer] = place + 1
-        if not send(self.socket, peer, header, block):
+        if not send(self.socket, peer, header, data):
             self._forget(peer)
 
     def _say(self, peer: bytes, header: Header) -> None:
@@ -106,7 +106,7 @@ class FollowLink:
 
     def __init__(self, ring: Ring, token: str, bell: Bell) -> None:
         self._ring, self._token, self._bell = ring, token, bell
-        self._fingerprint, self._session = fingerprint(ring.spec.leaves), 0
+        self._fingerprint, self._session = fingerprint(ring.spec.arrays), 0
         self._offset = self._have = 0
         self.refused: SchemaMismatch | None = None
         self.unexpected = 0
@@ -152,7 +152,7 @@ class FollowLink:
             self.unexpected += 1
             return
         ring.begin(place)
-        np.copyto(ring.block(place), np.frombuffer(payload.buffer, np.uint8))
+        np.copyto(ring.data(place), np.frombuffer(payload.buffer, np.uint8))
         ring.end(place, Stamp._make(data.stamp))
         self._have = data.place + 1
         self._bell.ring()

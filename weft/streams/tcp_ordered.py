@@ -1,4 +1,4 @@
-"""The two links of an ordinary channel over a socket (BLOCK, DROP_OLDEST): see ``wire.py`` for what they say.
+"""The two links of a BLOCK channel over a socket: see ``wire.py`` for what they say.
 
 Each works on the local ring of its end, in the place of the end on the other side: the sending link reads the writer's
 ring and stores the reader's progress there; the receiving link writes the reader's ring. The ends themselves cannot
@@ -8,19 +8,17 @@ tell that they are not on the same one.
 from __future__ import annotations
 
 import secrets
-from collections import deque
 from typing import Any
 
 import numpy as np
 import zmq
 
-from weft.core.delivery import Delivery
 from weft.core.errors import SchemaMismatch
 from weft.streams.bell import Bell
 from weft.streams.channel import Stamp
 from weft.streams.pump import Frames
-from weft.streams.ring import COMMITTED, CURSOR, GAPS, READER_CLOSED, WRITER_CLOSED, Ring
-from weft.streams.schema import difference, fingerprint, leaves_from_json, leaves_json
+from weft.streams.ring import COMMITTED, CURSOR, READER_CLOSED, RELEASED, WRITER_CLOSED, Ring
+from weft.streams.schema import array_specs_from_json, array_specs_to_json, difference, fingerprint
 from weft.streams.sockets import dealer, router, send
 from weft.streams.wire import MAX_HEADER, Ack, Bye, Data, Header, Hello, Open, Refused, decode, encode
 
@@ -35,31 +33,27 @@ def new_session() -> int:
 def refusal(name: str, refused: Refused, mine: Ring) -> SchemaMismatch | None:
     """What a refusal says; None where it makes no sense."""
     try:
-        other = leaves_from_json(refused.leaves)
+        other = array_specs_from_json(refused.arrays)
     except (ValueError, TypeError):
         return None
-    words = difference(other, mine.spec.leaves) or "the other side says so"
-    return SchemaMismatch(f"channel {name!r}: the other end was opened with other leaves: {words}")
+    words = difference(other, mine.spec.arrays) or "the other side says so"
+    return SchemaMismatch(f"channel {name!r}: the other end was opened with other arrays: {words}")
 
 
 class SendLink:
     """A writer's side. Connects; nothing is sent until the reader has said where to begin.
 
-    Slots of BLOCK are sent from where they are, without a copy: a slot is not written again before the reader has
-    released it. Those of DROP_OLDEST are copied first.
+    Slots are sent from where they are, without a copy: a slot is not written again before the reader has released it.
     """
 
     def __init__(self, ring: Ring, token: str, bell: Bell) -> None:
         self._ring, self._token, self._bell = ring, token, bell
-        self._fingerprint, self._session = fingerprint(ring.spec.leaves), new_session()
-        self._copies = ring.spec.delivery is Delivery.DROP_OLDEST
+        self._fingerprint, self._session = fingerprint(ring.spec.arrays), new_session()
         self._origin: int | None = None  # what the ring's place 0 is in the channel
         self._known = False  # the reader has taken up what we opened
         self._released: int | None = None  # how far the reader has released, in the channel; None: it has not said yet
-        self._gaps_before = 0  # gaps that the reader of now does not know of
         self._open = self._leaving = False
         self._sent = 0  # places of the ring
-        self._flying: deque[int] = deque()  # places sent and not yet received
         self.refused: SchemaMismatch | None = None
         self.unexpected = 0
         self.socket: zmq.Socket[bytes]
@@ -92,20 +86,12 @@ class SendLink:
     def turn(self) -> None:
         """Send what the reader has room for."""
         ring = self._ring
-        while self._open and self._sent < (committed := ring.committed):
-            if len(self._flying) >= ring.capacity or not self._room():
+        while self._open and self._sent < ring.committed and self._room():
+            assert self._origin is not None
+            header = encode(Data(self._origin + self._sent, ring.stamp(self._sent)))
+            if not self._say(header, ring.data(self._sent)):
                 return
-            if self._copies:
-                self._sent = max(self._sent, committed - ring.capacity)
-            place = self._sent
-            payload, stamp = self._payload(place)
-            if stamp is not None:
-                assert self._origin is not None
-                header = encode(Data(self._origin + place, tuple(stamp)))
-                if not self._say(header, payload):
-                    return
-                self._flying.append(place)
-            self._sent = place + 1
+            self._sent += 1
 
     def finish(self, late: bool) -> bool:
         """True once the reader has answered our Bye, which comes after everything; or where none will answer."""
@@ -117,48 +103,30 @@ class SendLink:
 
     def _room(self) -> bool:
         """Whether the reader can take one more: it may still hold messages of a writer before us."""
-        if self._copies:
-            return True
         assert self._origin is not None
         return self._released is not None and self._origin + self._sent - self._released < self._ring.capacity
 
-    def _payload(self, place: int) -> tuple[np.ndarray[Any, Any], Any]:
-        ring = self._ring
-        if not self._copies:
-            return ring.block(place), ring.stamp(place)
-        block = ring.spec.layout.buffer().block
-        return block, ring.copy_whole(place, block)
-
     def _begin(self, hello: Hello) -> None:
         """The reader, a new one perhaps, says where to begin; all that it has not, and has not released, goes again."""
-        ring = self._ring
-        released, gaps = ring.released
+        ring, released = self._ring, self._ring.released
         ring.words[READER_CLOSED] = 0
         new = hello.next < 0
         self._known = self._known or hello.session == self._session
         if self._origin is None or not (new or self._known):  # it has had something of a writer before us, meanwhile
             self._origin = max(0, hello.next)
-        if new:
-            self._gaps_before = gaps
         start = released if new else min(ring.committed, max(released, hello.next - self._origin))
         self._sent, self._released = start, None
-        self._flying.clear()
         self._open = True
         self._say(encode(Open(self._token, self._fingerprint, self._session, self._origin + start)))
 
     def _progress(self, ack: Ack) -> None:
-        ring, origin = self._ring, self._origin or 0
         # Places before ours are those of a writer before us: for us the reader is at the beginning.
-        received, released, cursor = (max(0, p - origin) for p in (ack.received, ack.released, ack.cursor))
-        if not ring.released[0] <= released <= cursor <= received <= self._sent:
+        released = max(0, ack.released - (self._origin or 0))
+        if not self._ring.released <= released <= self._sent:
             self.unexpected += 1
             return
         self._known, self._released = True, ack.released
-        while self._flying and self._flying[0] < received:
-            self._flying.popleft()
-        ring.words[CURSOR], ring.words[GAPS] = cursor, min(cursor, ack.gaps + self._gaps_before)
-        if released > ring.released[0]:
-            ring.release(released, min(released, ack.released_gaps + self._gaps_before))
+        self._ring.words[RELEASED] = released
         self._bell.ring()
 
     def _say(self, header: bytes, payload: np.ndarray[Any, Any] | None = None) -> bool:
@@ -172,11 +140,10 @@ class ReceiveLink:
 
     def __init__(self, ring: Ring, token: str, bell: Bell) -> None:
         self._ring, self._token, self._bell = ring, token, bell
-        self._fingerprint = fingerprint(ring.spec.leaves)
-        self._in_order = ring.spec.delivery is Delivery.BLOCK
+        self._fingerprint = fingerprint(ring.spec.arrays)
         self._writer, self._session = b"", 0  # routing id and session of who was last to open
         self._next = -1  # the place to come; -1: nobody has opened yet
-        self._told: Ack | None = None
+        self._told: int | None = None  # how far the writer knows that we have released
         self._leaving = False
         self.refused: SchemaMismatch | None = None  # it is we who refuse
         self.kept: dict[int, zmq.Frame] = {}  # by place: large payloads, used where ZeroMQ has put them
@@ -213,14 +180,10 @@ class ReceiveLink:
         """Tell the writer how far we are, if that has changed."""
         if not self._writer or self._leaving:
             return
-        words, told, (released, released_gaps) = self._ring.words, self._told, self._ring.released
-        if self._in_order and told is not None and told.released == released:
-            return  # the rest is of use only where messages may be dropped
-        gaps, cursor = words[GAPS], words[CURSOR]
-        ack = Ack(self._next, released, released_gaps, cursor, gaps)
-        if ack != self._told:
-            self._told = ack
-            self._say(self._writer, ack)
+        released = self._ring.released
+        if released != self._told:
+            self._told = released
+            self._say(self._writer, Ack(released))
 
     def finish(self, late: bool) -> bool:
         """True once the writer knows. What was not released will be sent again to another reader."""
@@ -231,14 +194,13 @@ class ReceiveLink:
     def _begin(self, peer: bytes, opened: Open) -> None:
         if opened.fingerprint != self._fingerprint:
             self.unexpected += 1
-            self._say(peer, Refused(leaves_json(self._ring.spec.leaves)))
+            self._say(peer, Refused(array_specs_to_json(self._ring.spec.arrays)))
             return
         words, start = self._ring.words, opened.start
         if self._next < 0:  # the ring is empty and untouched: its places begin where the writer's do
-            words[CURSOR] = start
-            self._ring.release(start, 0)
+            words[CURSOR] = words[RELEASED] = start
             words[COMMITTED] = self._next = start
-        elif self._in_order and start > self._next:
+        elif start > self._next:
             self.unexpected += 1  # it would leave some out
             return
         elif start < self._next and opened.session != self._session:  # a writer before it was not all heard yet
@@ -248,10 +210,8 @@ class ReceiveLink:
         words[WRITER_CLOSED] = 0
 
     def _wanted(self, data: Data) -> bool:
-        """Whether a place may be stored: the next one; where some may be dropped, any later one."""
-        if not self._in_order:
-            return data.place >= self._next
-        return data.place == self._next and data.place - self._ring.released[0] < self._ring.capacity
+        """Whether a place may be stored: the next one, where there is room for it."""
+        return data.place == self._next and data.place - self._ring.released < self._ring.capacity
 
     def _store(self, data: Data, payload: zmq.Frame) -> None:
         ring, place = self._ring, data.place
@@ -259,10 +219,10 @@ class ReceiveLink:
             self.unexpected += 1
             return
         ring.begin(place)
-        if self._in_order and len(payload) >= _KEPT:
+        if len(payload) >= _KEPT:
             self.kept[place] = payload
         else:
-            np.copyto(ring.block(place), np.frombuffer(payload.buffer, np.uint8))
+            np.copyto(ring.data(place), np.frombuffer(payload.buffer, np.uint8))
         ring.end(place, Stamp._make(data.stamp))
         self._next = place + 1
         self._bell.ring()

@@ -5,12 +5,12 @@ Each side that is connected to says ``Hello`` first. Of an ordinary channel that
     reader                                writer
     Hello(session, next)          ──▶                    what I have of your session, if anything
                                   ◀──    Open(start)     I go on there
-    Ack(received, released, …)    ──▶                    how much room there is
+    Ack(released)                 ──▶                    how much room there is
                                   ◀──    Data, payload   in order of place, at most ``capacity`` that were not released
-    Ack(received, released, …)    ──▶                    the writer keeps a slot until it was released
+    Ack(released)                 ──▶                    the writer keeps a slot until it was released
 
 Of a LATEST channel it is the writer, and each reader answers ``Ask(have)``, which is answered by ``Data`` once there is
-a newer message, and is then asked again. ``Refused`` says that the leaves differ, and how.
+a newer message, and is then asked again. ``Refused`` says that the arrays differ, and how.
 
 ``Bye`` says that an end was closed, and is answered by ``Bye``. Who closes waits for the answer, a little: a socket
 that is closed with words unread takes back, in TCP, even those of its own that the other side has not read yet.
@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 MAX_HEADER = 1 << 18
-"""Bytes of a header, at most; only a refusal with very many leaves comes near it."""
+"""Bytes of a header, at most; only a refusal with very many arrays comes near it."""
 
 Place: TypeAlias = Annotated[int, Meta(ge=0, le=1 << 62)]
 Int64: TypeAlias = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
@@ -68,19 +68,15 @@ class Data(Struct, tag="data", array_like=True, frozen=True):
 
 
 class Ack(Struct, tag="ack", array_like=True, frozen=True):
-    """How far a reader is; see ``ring.py`` for the last four."""
+    """A reader: I have released all places before ``released``."""
 
-    received: Place
     released: Place
-    released_gaps: Place
-    cursor: Place
-    gaps: Place
 
 
 class Refused(Struct, tag="refused", array_like=True, frozen=True):
-    """Your leaves are not mine."""
+    """Your arrays are not mine."""
 
-    leaves: Annotated[str, Meta(max_length=MAX_HEADER)]  # mine, as ``schema.leaves_json`` writes them
+    arrays: Annotated[str, Meta(max_length=MAX_HEADER)]  # mine, as ``schema.array_specs_to_json`` writes them
 
 
 class Bye(Struct, tag="bye", array_like=True, frozen=True):

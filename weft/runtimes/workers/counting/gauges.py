@@ -165,4 +165,4 @@ class Gauges:
 
 def message_bytes(spec: ChannelSpec) -> int:
     """The bytes of one message's arrays, without what a slot adds to them."""
-    return sum(prod(leaf.shape) * dtype_of(leaf).itemsize for leaf in spec.leaves)
+    return sum(prod(array.shape) * dtype_of(array).itemsize for array in spec.arrays)

@@ -16,7 +16,7 @@ from weft.runtimes.roles.acting import sends_extras, unroll_block
 from weft.runtimes.roles.grad import gradient_schema
 from weft.runtimes.workers.layout.blueprint import Blueprint, Wire
 from weft.streams.channel import ChannelSpec
-from weft.streams.schema import Leaf, Leaves, leaves_of
+from weft.streams.schema import ArraySpec, ArraySpecs, array_specs
 
 
 def channel_specs(blueprint: Blueprint, algorithm: Algorithm, *, compiled: bool) -> dict[str, ChannelSpec]:
@@ -25,9 +25,9 @@ def channel_specs(blueprint: Blueprint, algorithm: Algorithm, *, compiled: bool)
     rows = blueprint.lanes[0].rows
     extras = sends_extras(algorithm, lockstep=blueprint.lockstep, compiled=compiled)
     action = acted_schema(algorithm, params).action
-    by_stream: dict[str, Leaves] = {
-        "timestep": leaves_of(timestep_buffers(algorithm.spec.environment, (rows,))),
-        "action": (Leaf("action", (rows, *action.shape[1:]), str(np.dtype(action.dtype))),),
+    by_stream: dict[str, ArraySpecs] = {
+        "timestep": array_specs(timestep_buffers(algorithm.spec.environment, (rows,))),
+        "action": (ArraySpec("action", (rows, *action.shape[1:]), str(np.dtype(action.dtype))),),
         "unroll": tree_leaves(unroll_block(algorithm, rows, extras=extras), "unroll"),
         "params": tree_leaves(params, "params"),
     }
@@ -41,10 +41,10 @@ def channel_specs(blueprint: Blueprint, algorithm: Algorithm, *, compiled: bool)
     return {wire.name: spec(wire) for wire in blueprint.wires}
 
 
-def tree_leaves(schema: Tree, what: str) -> Leaves:
+def tree_leaves(schema: Tree, what: str) -> ArraySpecs:
     """The leaves of a JAX tree in JAX's order."""
     found, _ = jax.tree_util.tree_flatten_with_path(schema)
-    return tuple(Leaf(jax.tree_util.keystr(path), tuple(s.shape), _dtype(s, what)) for path, s in found)
+    return tuple(ArraySpec(jax.tree_util.keystr(path), tuple(s.shape), _dtype(s, what)) for path, s in found)
 
 
 def _dtype(schema: Any, what: str) -> str:
