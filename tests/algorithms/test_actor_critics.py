@@ -11,6 +11,8 @@ from batches import LINEAR, acted_batch, bind, one_step
 from toys import farthest, same
 
 import weft
+from weft.algorithms.actor_critic import ActorCritic
+from weft.cli.comments import field_comments
 from weft.core.errors import ConfigError, UnknownName
 from weft.core.specs import Box, EnvSpec
 
@@ -265,3 +267,15 @@ def test_the_greedy_action_is_the_likeliest(cls):
     timestep = weft.Timestep(np.ones(2, np.float32), np.float32(0), np.bool_(True), np.bool_(False))
     mean = algorithm.net.apply(params, (), timestep.observation).logits[:2]
     np.testing.assert_allclose(algorithm.greedy(params, (), timestep).action, mean, rtol=1e-6)
+
+
+@pytest.mark.parametrize("cls", [weft.PPO, *BOTH])
+def test_the_help_of_inherited_fields_is_that_of_the_base(cls):
+    shared = field_comments(ActorCritic)
+    assert {"hidden", "activation", "distribution", "network"} <= shared.keys()
+    assert {name: field_comments(cls)[name] for name in shared} == {**shared, "unroll": field_comments(cls)["unroll"]}
+
+
+def test_an_actor_critic_must_choose_its_optimiser():
+    with pytest.raises(ConfigError, match="ActorCritic must define rule"):
+        ActorCritic().bind(bind(weft.A2C).spec).init(jax.random.key(0))

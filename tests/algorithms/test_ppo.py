@@ -67,7 +67,7 @@ def by_hand(algorithm, state, batch, updates):
     keys = jax.random.split(jax.random.fold_in(state.key, state.step), algorithm.epochs)
     network, optimizer = state.params.network, state.optimizer
     gradient = jax.jit(jax.grad(algorithm.loss, has_aux=True))
-    update = jax.jit(algorithm.optimizer(0).update)
+    update = jax.jit(algorithm.rule(0).update)
     per_epoch = algorithm.minibatches
     for n in range(updates):
         cut = shuffle(samples, keys[n // per_epoch], per_epoch)
@@ -109,12 +109,12 @@ def test_a_shuffle_is_a_permutation_that_keeps_rows_together(plain):
     algorithm, state, batch = plain
     _, samples = jax.jit(algorithm._prepare)(state.params, batch)
     cut = shuffle(samples, jax.random.key(3), 4)
-    block = cut.block
-    assert block.observation.shape == (4, 2, 2)
-    rows = sorted(map(tuple, np.column_stack([block.observation.reshape(8, 2), block.target.reshape(8, 1)]).tolist()))
-    whole = np.column_stack([samples.block.observation, samples.block.target])
+    steps = cut.steps
+    assert steps.observation.shape == (4, 2, 2)
+    rows = sorted(map(tuple, np.column_stack([steps.observation.reshape(8, 2), steps.target.reshape(8, 1)]).tolist()))
+    whole = np.column_stack([samples.steps.observation, samples.steps.target])
     assert rows == sorted(map(tuple, whole.tolist()))
-    assert not np.array_equal(block.target.reshape(-1), samples.block.target)
+    assert not np.array_equal(steps.target.reshape(-1), samples.steps.target)
 
 
 def test_rewards_are_measured_by_every_return_that_was_reached(plain):
@@ -212,8 +212,8 @@ def test_targets_by_hand(cut, targets):
     )
     params = jax.eval_shape(algorithm.init, jax.random.key(0)).params
     _, samples = algorithm._prepare(params, batch)
-    assert samples.block.target.tolist() == list(targets)
-    assert samples.block.advantage.tolist() == [t - v for t, v in zip(targets, (0, 1, 2, 0), strict=True)]
+    assert samples.steps.target.tolist() == list(targets)
+    assert samples.steps.advantage.tolist() == [t - v for t, v in zip(targets, (0, 1, 2, 0), strict=True)]
 
 
 V_TRACE = {"epochs": 1, "minibatches": 1, "normalise_advantages": False, "vtrace": True, "trace_decay": 0.95}
@@ -245,12 +245,12 @@ def test_a_stale_batch_is_corrected_by_v_trace():
     bootstrap[-1] = np.where(batch.truncated[-1], bootstrap[-1], network(batch.last_observation)[1])
     arguments = (batch.reward, value, bootstrap, batch.terminated, batch.truncated, log_ratio, algorithm.discount, 0.95)
     target, advantage = vtrace(*arguments)
-    np.testing.assert_allclose(found.block.target, target.reshape(-1), atol=1e-5)
+    np.testing.assert_allclose(found.steps.target, target.reshape(-1), atol=1e-5)
     weight = jnp.minimum(1.0, jnp.exp(log_ratio))
-    np.testing.assert_allclose(found.block.advantage, (advantage / weight).reshape(-1), atol=1e-5)
+    np.testing.assert_allclose(found.steps.advantage, (advantage / weight).reshape(-1), atol=1e-5)
     assert farthest(weight, jnp.ones_like(weight)) > 1e-3
     _, uncorrected = jax.jit(algorithm.with_fields(vtrace=False).bind(algorithm.spec)._prepare)(params, batch)
-    assert farthest(found.block.target, uncorrected.block.target) > 1e-2
+    assert farthest(found.steps.target, uncorrected.steps.target) > 1e-2
 
 
 @pytest.mark.parametrize(

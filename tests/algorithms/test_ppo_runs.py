@@ -82,7 +82,7 @@ def test_rewards_are_divided_by_the_deviation_of_the_discounted_return(normalisi
     scaled = unroll._replace(reward=unroll.reward / np.sqrt(after.returns.var + 1e-8))
     _, expected = jax.jit(plain._prepare)(before._replace(observations=None, returns=None), scaled)
     _, found = jax.jit(algorithm._prepare)(before, unroll)
-    np.testing.assert_allclose(found.block.target, expected.block.target, rtol=1e-5)
+    np.testing.assert_allclose(found.steps.target, expected.steps.target, rtol=1e-5)
 
 
 @pytest.mark.parametrize("loop", ["compiled", "hosted"])

@@ -9,7 +9,6 @@ from toys import farthest, same
 from weft.core.errors import ConfigError, UnknownName
 from weft.core.specs import Box, Discrete, MultiBinary, MultiDiscrete, allocate
 from weft.nets import (
-    Encoder,
     Network,
     NetworkOutput,
     actor_critic,
@@ -19,7 +18,7 @@ from weft.nets import (
     reset_carry,
 )
 from weft.nets.convolution import convolve
-from weft.nets.encoders import has_image, is_image
+from weft.nets.encoders import Encoder, has_image, is_image
 
 IMAGE = Box((8, 9, 2), "uint8", 0, 255)
 TREE = {"b": (Discrete(3), MultiBinary(2)), "a": Box((2, 2)), "c": MultiDiscrete((2, 4))}

@@ -1,12 +1,11 @@
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from weft.core.errors import ConfigError
-from weft.ops import accumulated_return, discounted_return, lambda_return, n_step_return
+from weft.ops import discounted_return, gae, n_step_return
 
 DISCOUNT, TRACE_DECAY = 0.97, 0.9
 WITH_VALUE = ("reward", "value", "bootstrap", "terminated", "truncated")
@@ -50,41 +49,16 @@ def test_discounted_return_is_the_longest_n_step_return(case):
     np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_lambda_return_is_the_weighted_mean_of_n_step_returns(case):
+def test_the_target_of_gae_is_the_weighted_mean_of_n_step_returns(case):
     """(1 - λ) λ^(n-1) for each n, and what is left on the longest: the definition."""
     longest = case.reward.shape[0]
     expected = TRACE_DECAY**longest * slow_n_step(case, DISCOUNT, 10**9)
     for n in range(1, longest + 1):
         expected += (1 - TRACE_DECAY) * TRACE_DECAY ** (n - 1) * slow_n_step(case, DISCOUNT, n)
-    result = jax.jit(lambda_return)(*case.arrays(*WITH_VALUE), DISCOUNT, TRACE_DECAY, case.valid)
+    _, result = jax.jit(gae)(*case.arrays(*WITH_VALUE), DISCOUNT, TRACE_DECAY, case.valid)
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
-
-
-def test_lambda_return_matches_rlax_without_truncation(only_terminations, rlax):
-    c = only_terminations
-    result = lambda_return(*c.arrays(*WITH_VALUE), DISCOUNT, TRACE_DECAY)
-    following = jnp.concatenate([c.value[1:], np.nan_to_num(c.bootstrap[-1:])])
-    oracle = jax.vmap(rlax.lambda_returns, (1, 1, 1, None), 1)
-    expected = oracle(jnp.asarray(c.reward), jnp.where(c.terminated, 0.0, DISCOUNT), following, TRACE_DECAY)
-    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_n_step_needs_a_reward(case):
     with pytest.raises(ConfigError, match=r"n = 0.*at least 1"):
         n_step_return(*case.arrays(*WITH_VALUE), DISCOUNT, 0)
-
-
-def test_accumulated_return_carries_over_unrolls(case):
-    reward = np.nan_to_num(case.reward)
-    ended = case.terminated | case.truncated
-    expected, sofar = np.zeros_like(reward), np.zeros(reward.shape[1])
-    for t in range(reward.shape[0]):
-        expected[t] = sofar = reward[t] + DISCOUNT * sofar
-        sofar = np.where(ended[t], 0.0, sofar)
-    start = jnp.zeros(reward.shape[1])
-    pieces = []
-    for part in (slice(0, 9), slice(9, None)):
-        start, sums = accumulated_return(start, reward[part], case.terminated[part], case.truncated[part], DISCOUNT)
-        pieces.append(sums)
-    np.testing.assert_allclose(np.concatenate(pieces), expected, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(start, sofar, rtol=1e-5, atol=1e-5)

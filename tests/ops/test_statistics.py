@@ -128,14 +128,13 @@ def test_long_runs_neither_drift_nor_freeze():
     assert (stats.var["speed"] > 0).all()
 
 
-def test_normalise_and_back():
+def test_normalise():
     batch = data(0, (64,))
     stats = update(statistics.init(RECORD), batch)
     scaled = statistics.normalise(stats, batch)
     for name in RECORD:
         x = batch[name]
         np.testing.assert_allclose(scaled[name], (x - x.mean(0)) / x.std(0), rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(statistics.denormalise(stats, scaled)[name], x, rtol=1e-4, atol=1e-5)
     uncentred = statistics.normalise(stats, batch, centre=False)
     np.testing.assert_allclose(uncentred["height"], batch["height"] / batch["height"].std(), rtol=1e-4)
 

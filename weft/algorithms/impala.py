@@ -1,42 +1,37 @@
 """IMPALA (Espeholt et al., arXiv 1802.01561), read top to bottom: one update for each batch, right for stale batches.
 
     act     sample an action, remember its log-probability
-    grad    V-trace: weigh each step by how likely the policy now is to do what was done, never above a bound;
-            then the gradient of the policy's loss, the value's error and the entropy
+    grad    V-trace: weigh each step by how much likelier the learner's policy makes its action, up to a bound; then
+            the gradient of the loss: policy, value and entropy
     apply   one step of the optimiser
 
-One file for discrete, multi-discrete and continuous actions, feed-forward and recurrent networks, vectors and images:
-the distribution and the network are chosen from the environment's spaces.
+The network and how it acts are in ``actor_critic.py``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from weft.algorithms.ranges import check_ranges
-from weft.core.errors import ConfigError, UnknownName
-from weft.core.specs import Box, describe
+from weft.algorithms.actor_critic import ActorCritic
+from weft.core.errors import ConfigError
 from weft.core.types import Acted, Array, Metrics, Timestep, TrainState, Tree, Unroll
-from weft.graph.algorithm import Algorithm
-from weft.nets import ACTIVATIONS, Network, NetworkOutput, actor_critic, apply_unroll, as_network, check_network
-from weft.nets import reset_carry as reset
-from weft.ops import distributions, losses, masked
+from weft.nets import NetworkOutput, apply_unroll
+from weft.ops import losses, masked
+from weft.ops.optimizers import bounded_optimizer
 from weft.ops.recursion import revalued
 from weft.ops.rewards import reshaped
 from weft.ops.schedules import linear
 from weft.ops.vtrace import vtrace
 
-OPTIMIZERS = ("adam", "rmsprop")
-
 
 @dataclass(frozen=True)
-class IMPALA(Algorithm):
-    """The hyper-parameters: the one place where their defaults live."""
+class IMPALA(ActorCritic):
+    """The hyper-parameters of learning; those of the network are ``ActorCritic``'s."""
 
     unroll: int = 20  # steps of each environment in a batch, T
     learning_rate: float = 6e-4
@@ -44,96 +39,36 @@ class IMPALA(Algorithm):
     optimizer: Literal["adam", "rmsprop"] = "rmsprop"
     discount: float = 0.99
     trace_decay: float = 1.0  # lambda: how far V-trace looks ahead
-    clip_rho: float = 1.0  # bound on the weight of a step's own error: which policy the value is of
-    clip_c: float = 1.0  # bound on the weight of what follows: how quickly it gets there
+    clip_rho: float = 1.0  # bound on the weight of a step's own error; decides which policy's value is learned
+    clip_c: float = 1.0  # bound on the weight of later errors; decides how quickly it is learned
     value_cost: float = 0.5
     entropy_cost: float = 0.01
     max_gradient_norm: float = 0.5
     normalise_advantages: bool = False  # in each batch
     reward_scale: float = 1.0  # rewards are multiplied by this
-    reward_clip: float | None = None  # and then held within this, either way
-    hidden: tuple[int, ...] = (64, 64)  # of each tower; recurrent: the first, before the cell; images: a CNN
-    activation: Literal["tanh", "relu", "elu", "gelu", "silu"] = "tanh"  # of those layers; a CNN has relu
-    recurrent: Literal["", "gru", "lstm"] = ""
-    recurrent_size: int = 64
-    distribution: Literal["auto", "squashed"] = "auto"  # for continuous actions: clipped Gaussian, or tanh-squashed
-    network: Any = None  # your own: weft.Network or a pair (init, apply)
+    reward_clip: float | None = None  # and then clipped to between -this and this
 
-    # ---- what it is made of ----------------------------------------------------------------------------------------
-
-    @property
-    def actions(self) -> distributions.Distribution:
-        """The distribution that actions are drawn from."""
-        return distributions.distribution_for(self.spec.environment.action, kind=self.distribution)
-
-    @property
-    def net(self) -> Network:
-        """The policy and value network."""
-        if self.network is not None:
-            return as_network(self.network)
-        return actor_critic(
-            self.spec.environment.observation,
-            self.actions.num_params,
-            hidden=self.hidden,
-            activation=self.activation,
-            log_std=isinstance(self.spec.environment.action, Box),
-            recurrent=self.recurrent,
-            recurrent_size=self.recurrent_size,
-        )
-
-    @property
-    def rule(self) -> optax.GradientTransformation:
-        """The optimiser behind a bound on the gradient's norm, on one long vector: fewer operations than by leaf."""
-        rate = linear(self.learning_rate, self.learning_rate_end, self.spec.learn_steps)
-        rule = optax.adam(rate, eps=1e-5) if self.optimizer == "adam" else optax.rmsprop(rate, decay=0.99, eps=1e-5)
-        return optax.flatten(optax.chain(optax.clip_by_global_norm(self.max_gradient_norm), rule))
+    def rule(self, step: Array | int) -> optax.GradientTransformation:
+        """The optimiser for learn call ``step``."""
+        rate = linear(self.learning_rate, self.learning_rate_end, self.spec.learn_steps)(step)
+        return bounded_optimizer(self.optimizer, rate, self.max_gradient_norm)
 
     def check(self) -> None:
         """Refuse what cannot work, before anything starts."""
         super().check()
-        check_ranges(self)
         if self.clip_c > self.clip_rho:
             raise ConfigError(
                 f"IMPALA.clip_c = {self.clip_c} is above clip_rho = {self.clip_rho}, for which V-trace need not "
                 "converge. Choose clip_c of at most clip_rho."
             )
-        for what, known in (("activation", ACTIVATIONS), ("optimizer", OPTIMIZERS)):
-            if getattr(self, what) not in known:
-                raise UnknownName(what, getattr(self, what), known)
-        net, env = self.net, self.spec.environment
-        if self.network is not None:
-            check_network("IMPALA", net, env.observation, self.actions.num_params, describe(env.action))
-
-    def init(self, key: jax.Array) -> TrainState:
-        """Fresh params: the network's weights, and nothing else."""
-        net_key, learn_key = jax.random.split(key)
-        params = self.net.init(net_key)
-        return TrainState(params, self.rule.init(params), jnp.zeros((), jnp.int32), learn_key)
 
     # ---- acting: one environment, one step -------------------------------------------------------------------------
 
-    def initial_carry(self) -> Tree:
-        """The network's own carry."""
-        return self.net.carry
-
     def act(self, params: Tree, carry: Tree, timestep: Timestep, key: jax.Array) -> Acted:
-        """Sample an action; remember its log-probability, without which a stale batch could not be put right."""
-        output = self.net.apply(params, reset(self.net, carry, timestep.first), timestep.observation)
-        logits = self._masked(output, timestep.action_mask)
-        action = self.actions.sample(logits, key)
-        return Acted(action, output.carry, {"log_prob": self.actions.log_prob(logits, action)})
-
-    def greedy(self, params: Tree, carry: Tree, timestep: Timestep) -> Acted:
-        """The most likely action."""
-        output = self.net.apply(params, reset(self.net, carry, timestep.first), timestep.observation)
-        return Acted(self.actions.mode(self._masked(output, timestep.action_mask)), output.carry)
-
-    def bootstrap(self, params: Tree, carry: Tree, observation: Tree) -> Array:
-        """The value of an observation, as the network sees it after what it remembers."""
-        return self.net.apply(params, carry, observation).value
-
-    def _masked(self, output: NetworkOutput, mask: Array | None) -> jax.Array:
-        return output.logits if mask is None else self.actions.mask(output.logits, mask)
+        """Sample an action; remember its log-probability, from which the learner sees how stale the batch is."""
+        output = self.look(params, carry, timestep)
+        action = self.actions.sample(output.logits, key)
+        return Acted(action, output.carry, {"log_prob": self.actions.log_prob(output.logits, action)})
 
     # ---- learning: one update for each batch -----------------------------------------------------------------------
 
@@ -144,16 +79,16 @@ class IMPALA(Algorithm):
 
     def apply(self, state: TrainState, gradients: Tree) -> TrainState:
         """One step of the optimiser. ``gradients`` has the structure of the params."""
-        changes, optimizer = self.rule.update(gradients, state.optimizer, state.params)
+        changes, optimizer = self.rule(state.step).update(gradients, state.optimizer, state.params)
         return TrainState(optax.apply_updates(state.params, changes), optimizer, state.step + 1, state.key)
 
     def loss(self, params: Tree, batch: Unroll) -> tuple[jax.Array, Metrics]:
-        """The policy's loss, the value's error and the entropy on one batch, means over its steps: (loss, metrics).
+        """The policy's loss, the value's loss and the entropy on one batch, means over its steps: (loss, metrics).
 
-        A recurrent network starts from the carry that act had, which older params may have made.
+        A recurrent network starts from act's carry, which older params may have made.
         """
         output = apply_unroll(self.net, params, batch.carry, batch.observation, batch.first)
-        logits = self._masked(output, batch.action_mask)
+        logits = self.allowed(output.logits, batch.action_mask)
         log_prob = self.actions.log_prob(logits, batch.action)
         log_ratio = log_prob - batch.extras["log_prob"]
         target, advantage = self._vtrace(params, batch, *jax.lax.stop_gradient((output, log_ratio)))
@@ -174,9 +109,9 @@ class IMPALA(Algorithm):
     def _vtrace(self, params: Tree, batch: Unroll, output: NetworkOutput, log_ratio: Array) -> tuple[Array, Array]:
         """Targets and advantages, ``[T, B]``.
 
-        V-trace is stated for one value function, the learner's, so what follows the last step is valued with the
-        learner's params and not with act's. The final observation of a cut episode is not in the batch: there, act's
-        value of it stands. It is as old as the batch is, and no worse a target for that than a target network's.
+        V-trace is defined for one value function, the learner's, so the learner's params value what follows the last
+        step. The batch does not hold the final observation of a truncated episode, so act's value of it is used there.
+        That value is as old as the batch, which makes it no worse a target than a target network's.
         """
         after = jax.vmap(self.bootstrap, (None, 0, 0))(params, output.carry, batch.last_observation)
         target, advantage = vtrace(

@@ -7,13 +7,15 @@ the run, each algorithm checks for itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Any
 
-from weft.core.errors import ConfigError
+from weft.core.errors import ConfigError, UnknownName
 from weft.core.kinds import is_number, is_whole, wrong_kind
 from weft.graph.algorithm import Algorithm
+from weft.nets import ACTIVATIONS
+from weft.ops.optimizers import OPTIMIZERS
 
 _Range = tuple[str, Callable[[Any], bool]]
 
@@ -47,7 +49,10 @@ RANGES: dict[str, _Range] = {
 """Each field's range in words, and whether a finite number is in it; of a tuple, each of its numbers must be."""
 
 WHOLE = {"epochs", "minibatches", "recurrent_size", "hidden"}
-"""Those that must be whole numbers."""
+"""The fields of ``RANGES`` that must be whole numbers."""
+
+CHOICES: dict[str, Iterable[str]] = {"activation": ACTIVATIONS, "optimizer": OPTIMIZERS}
+"""The fields whose value is one of these names."""
 
 
 def check_ranges(algorithm: Algorithm) -> None:
@@ -60,6 +65,8 @@ def check_ranges(algorithm: Algorithm) -> None:
         value, name = getattr(algorithm, field.name), f"{type(algorithm).__name__}.{field.name}"
         if isinstance(field.default, bool) and not isinstance(value, bool):
             raise wrong_kind(name, "True or False", value)
+        if field.name in CHOICES and value not in CHOICES[field.name]:
+            raise UnknownName(field.name, value, CHOICES[field.name])
         if field.name not in RANGES or value is None:
             continue
         if isinstance(field.default, tuple) and not isinstance(value, tuple | list):

@@ -1,7 +1,7 @@
 """Encoders, recurrent cores and heads; a network is any pair ``(init, apply)``."""
 
-from weft.nets.actor_critic import ActorCritic, RecurrentActorCritic, actor_critic
-from weft.nets.encoders import ACTIVATIONS, CNN, MLP, Encoder
+from weft.nets.actor_critic import actor_critic
+from weft.nets.encoders import ACTIVATIONS
 from weft.nets.network import (
     Network,
     NetworkOutput,
@@ -14,13 +14,8 @@ from weft.nets.network import (
 
 __all__ = [
     "ACTIVATIONS",
-    "CNN",
-    "MLP",
-    "ActorCritic",
-    "Encoder",
     "Network",
     "NetworkOutput",
-    "RecurrentActorCritic",
     "actor_critic",
     "apply_sequence",
     "apply_unroll",

@@ -18,7 +18,7 @@ from weft.nets.network import Network, NetworkOutput
 CELLS = ("gru", "lstm")
 
 
-class ActorCritic(nn.Module):
+class FeedForward(nn.Module):
     """Feed-forward: two separate towers for vectors, one shared encoder where there are images to look at."""
 
     space: Any
@@ -38,7 +38,7 @@ class ActorCritic(nn.Module):
         return NetworkOutput(_Head(self.num_params, self.log_std)(policy), dense(1, 1.0)(critic)[..., 0])
 
 
-class RecurrentActorCritic(nn.Module):
+class Recurrent(nn.Module):
     """One encoder, one recurrent cell, then the two heads."""
 
     space: Any
@@ -90,7 +90,7 @@ def actor_critic(
     """
     example = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), space, is_leaf=lambda s: hasattr(s, "dtype"))
     if not recurrent:
-        module = ActorCritic(space, num_params, hidden, activation, log_std)
+        module = FeedForward(space, num_params, hidden, activation, log_std)
 
         def apply(params: Tree, carry: Tree, observation: Tree) -> NetworkOutput:
             output = NetworkOutput(*module.apply({"params": params}, observation))
@@ -99,7 +99,7 @@ def actor_critic(
         return Network(lambda key: module.init(key, example)["params"], apply)
     if recurrent not in CELLS:
         raise UnknownName("recurrent cell", recurrent, CELLS)
-    cell = RecurrentActorCritic(space, num_params, hidden, activation, log_std, recurrent, recurrent_size)
+    cell = Recurrent(space, num_params, hidden, activation, log_std, recurrent, recurrent_size)
     zeros = np.zeros(recurrent_size, np.float32)
     start = (zeros, zeros) if recurrent == "lstm" else zeros
     return Network(

@@ -11,14 +11,12 @@ from weft.ops.distributions import Distribution, distribution_for
 from weft.ops.gae import gae
 from weft.ops.losses import (
     approx_kl,
-    clip_fraction,
     clipped_surrogate,
-    explained_variance,
     policy_gradient,
     value_loss,
 )
 from weft.ops.recursion import revalued
-from weft.ops.returns import accumulated_return, discounted_return, lambda_return, n_step_return
+from weft.ops.returns import discounted_return, n_step_return
 from weft.ops.rewards import reshaped
 from weft.ops.schedules import linear
 from weft.ops.statistics import RunningStatistics
@@ -32,15 +30,11 @@ __all__ = [
     "MultiCategorical",
     "RunningStatistics",
     "SquashedGaussian",
-    "accumulated_return",
     "approx_kl",
-    "clip_fraction",
     "clipped_surrogate",
     "discounted_return",
     "distribution_for",
-    "explained_variance",
     "gae",
-    "lambda_return",
     "linear",
     "masked",
     "n_step_return",

@@ -65,14 +65,6 @@ class Gaussian:
         _, log_std = self.moments(params)
         return jnp.sum(log_std + 0.5 * (1.0 + _LOG_TWO_PI), axis=-1)
 
-    def kl(self, params: jax.Array, other: jax.Array) -> jax.Array:
-        """KL(params || other) in nats, ``[...]``."""
-        mean, log_std = self.moments(params)
-        other_mean, other_log_std = self.moments(other)
-        difference = log_std - other_log_std
-        shift = (mean - other_mean) * jnp.exp(-other_log_std)
-        return jnp.sum(0.5 * (jnp.expm1(2.0 * difference) + jnp.square(shift)) - difference, axis=-1)
-
     def mask(self, params: jax.Array, action_mask: Array) -> jax.Array:
         """Raises ``ConfigError``: a Box has no choices."""
         raise ConfigError(
@@ -140,10 +132,6 @@ class SquashedGaussian:
             folded += mean * jax.lax.erf(ratio * math.sqrt(0.5))
             log_two_cosh += weight * folded
         return self._inner.entropy(params) + jnp.sum(2.0 * (math.log(2.0) - log_two_cosh), axis=-1)
-
-    def kl(self, params: jax.Array, other: jax.Array) -> jax.Array:
-        """KL(params || other) in nats, ``[...]``: that of the Gaussians, for squashing both alike changes nothing."""
-        return self._inner.kl(params, other)
 
     def mask(self, params: jax.Array, action_mask: Array) -> jax.Array:
         """Raises ``ConfigError``: a Box has no choices."""

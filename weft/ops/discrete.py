@@ -45,10 +45,6 @@ class Categorical:
         """In nats, ``[...]``."""
         return _entropy(_precise(params))
 
-    def kl(self, params: jax.Array, other: jax.Array) -> jax.Array:
-        """KL(params || other) in nats, ``[...]``."""
-        return _kl(_precise(params), _precise(other))
-
     def mask(self, params: jax.Array, action_mask: Array) -> jax.Array:
         """Logits ``[..., n]`` in which disallowed choices have probability 0; nothing allowed counts as everything."""
         return _allow(_precise(params), action_mask)
@@ -83,10 +79,6 @@ class MultiCategorical:
     def entropy(self, params: jax.Array) -> jax.Array:
         """In nats, ``[...]``."""
         return jnp.sum(_entropy(self._table(params)), axis=-1)
-
-    def kl(self, params: jax.Array, other: jax.Array) -> jax.Array:
-        """KL(params || other) in nats, ``[...]``."""
-        return jnp.sum(_kl(self._table(params), self._table(other)), axis=-1)
 
     def mask(self, params: jax.Array, action_mask: Array) -> jax.Array:
         """Logits ``[..., sum(nvec)]`` in which disallowed choices have probability 0; see ``Categorical.mask``."""
@@ -145,13 +137,6 @@ class Bernoulli:
         one, zero = jax.nn.log_sigmoid(params), jax.nn.log_sigmoid(-params)
         return -jnp.sum(jnp.exp(one) * one + jnp.exp(zero) * zero, axis=-1)
 
-    def kl(self, params: jax.Array, other: jax.Array) -> jax.Array:
-        """KL(params || other) in nats, ``[...]``."""
-        params, other = _precise(params), _precise(other)
-        one, zero = jax.nn.log_sigmoid(params), jax.nn.log_sigmoid(-params)
-        other_one, other_zero = jax.nn.log_sigmoid(other), jax.nn.log_sigmoid(-other)
-        return jnp.sum(jnp.exp(one) * (one - other_one) + jnp.exp(zero) * (zero - other_zero), axis=-1)
-
     def mask(self, params: jax.Array, action_mask: Array) -> jax.Array:
         """Logits ``[..., n]`` in which a bit with one value allowed has it; with none allowed, it stays free."""
         pairs = action_mask.reshape((*action_mask.shape[:-1], self.n, 2))
@@ -182,11 +167,6 @@ def _pick(logits: jax.Array, action: Array) -> jax.Array:
 def _entropy(logits: jax.Array) -> jax.Array:
     log_probs = jax.nn.log_softmax(logits)
     return -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)
-
-
-def _kl(logits: jax.Array, other: jax.Array) -> jax.Array:
-    log_probs = jax.nn.log_softmax(logits)
-    return jnp.sum(jnp.exp(log_probs) * (log_probs - jax.nn.log_softmax(other)), axis=-1)
 
 
 def _allow(logits: jax.Array, allowed: Array) -> jax.Array:

@@ -47,15 +47,11 @@ class Distribution(Protocol):
         """The entropy in nats, ``[...]``."""
         ...
 
-    def kl(self, params: jax.Array, other: jax.Array) -> jax.Array:
-        """KL(params || other) in nats, ``[...]``."""
-        ...
-
     def mask(self, params: jax.Array, action_mask: Array) -> jax.Array:
         """``params`` (same shape) under which only allowed choices occur; ``action_mask`` is ``[..., choices]`` bool.
 
-        Log-probability, entropy and divergence of masked params stay finite; a dimension in which nothing is allowed is
-        left as if everything were. A Box has no choices: there it raises ``ConfigError``.
+        Log-probability and entropy of masked params stay finite. A dimension in which nothing is allowed counts as one
+        in which everything is. A Box has no choices: its distributions raise ``ConfigError``.
         """
         ...
 
@@ -68,15 +64,15 @@ def distribution_for(space: Space, *, kind: str = "auto") -> Distribution:
     ``squashed``.
     """
     if kind == "auto":
-        for space_type, default, _ in KINDS.values():
+        for space_type, default in KINDS.values():
             if isinstance(space, space_type):
                 return default(space)
         raise ConfigError(f"no distribution for {space!r}: an action space is one of {', '.join(_space_names())}")
     if kind not in KINDS:
         raise UnknownName("distribution", kind, ["auto", *KINDS])
-    space_type, make, _ = KINDS[kind]
+    space_type, make = KINDS[kind]
     if not isinstance(space, space_type):
-        fitting = next((f", which is {name} there" for name, (of, _, _) in KINDS.items() if isinstance(space, of)), "")
+        fitting = next((f", which is {name} there" for name, (of, _) in KINDS.items() if isinstance(space, of)), "")
         raise ConfigError(
             f"distribution {kind!r} is for {space_type.__name__} actions, but these are {describe(space)}: "
             f"use auto{fitting}"
@@ -94,15 +90,15 @@ def _squashed(space: Box) -> SquashedGaussian:
     return SquashedGaussian(space.shape)
 
 
-KINDS: dict[str, tuple[type[Any], Callable[[Any], Distribution], str]] = {
-    "categorical": (Discrete, lambda space: Categorical(space.n), "one choice, by logits"),
-    "multi_categorical": (MultiDiscrete, lambda space: MultiCategorical(space.nvec), "independent choices, by logits"),
-    "bernoulli": (MultiBinary, lambda space: Bernoulli(space.n), "independent bits, by logits"),
-    "gaussian": (Box, lambda space: Gaussian(space.shape), "a diagonal Gaussian, by mean and log deviation"),
-    "squashed": (Box, _squashed, "a diagonal Gaussian through tanh, within [-1, 1]"),
+KINDS: dict[str, tuple[type[Any], Callable[[Any], Distribution]]] = {
+    "categorical": (Discrete, lambda space: Categorical(space.n)),
+    "multi_categorical": (MultiDiscrete, lambda space: MultiCategorical(space.nvec)),
+    "bernoulli": (MultiBinary, lambda space: Bernoulli(space.n)),
+    "gaussian": (Box, lambda space: Gaussian(space.shape)),
+    "squashed": (Box, _squashed),
 }
-"""Each kind: the space it is for, how it is made, and what it is in a few words; a space's default comes first."""
+"""For each kind its space and how to make it; a space's default comes first."""
 
 
 def _space_names() -> list[str]:
-    return list(dict.fromkeys(of.__name__ for of, _, _ in KINDS.values()))
+    return list(dict.fromkeys(of.__name__ for of, _ in KINDS.values()))

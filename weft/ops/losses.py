@@ -13,7 +13,6 @@ from jax.typing import ArrayLike
 
 from weft.core.errors import ConfigError
 from weft.core.types import Array
-from weft.ops import masked
 
 _MAX_LOG_RATIO = 20.0  # beyond e^20 a ratio says nothing more, and its gradient would soon overflow into NaN
 
@@ -44,23 +43,22 @@ def value_loss(
     target: Array,
     old_value: Array | None = None,
     clip: ArrayLike | None = None,
-    huber: float | None = None,
 ) -> jax.Array:
     """Half the squared error of ``value`` against ``target``, ``[...]``.
 
     With ``clip`` and ``old_value`` (the value when the step was taken), PPO's pessimistic form: the greater of this
-    loss and that of a value moved at most ``clip`` away from the old one. With ``huber``, errors above it count
-    linearly (Huber's loss, of slope ``huber``). Without ``clip``, ``old_value`` is not read.
+    loss and that of a value moved at most ``clip`` away from the old one. Without ``clip``, ``old_value`` is not
+    read.
     """
     target = jax.lax.stop_gradient(target)
-    loss = _regression(value - target, huber)
+    loss = 0.5 * jnp.square(value - target)
     if clip is None:
         return loss
     if old_value is None:
         raise ConfigError("value_loss: clip is given, so old_value is needed: the value when the step was taken")
     old_value = jax.lax.stop_gradient(old_value)
     clipped = old_value + jnp.clip(value - old_value, -jnp.asarray(clip), clip)
-    return jnp.maximum(loss, _regression(clipped - target, huber))
+    return jnp.maximum(loss, 0.5 * jnp.square(clipped - target))
 
 
 def approx_kl(log_ratio: Array) -> jax.Array:
@@ -72,26 +70,3 @@ def approx_kl(log_ratio: Array) -> jax.Array:
     """
     log_ratio = jnp.clip(log_ratio, -_MAX_LOG_RATIO, _MAX_LOG_RATIO)
     return jnp.expm1(log_ratio) - log_ratio
-
-
-def clip_fraction(log_ratio: Array, clip: ArrayLike) -> jax.Array:
-    """1.0 where the ratio is outside ``1 - clip`` to ``1 + clip``, else 0.0, ``[...]``; its mean is the fraction."""
-    return (jnp.abs(jnp.expm1(log_ratio)) > clip).astype(jnp.float32)
-
-
-def explained_variance(value: Array, target: Array, valid: Array | None = None) -> jax.Array:
-    """How much of the target's variance the value explains, ``[]``: 1 is all, 0 is none, negative is worse than none.
-
-    0 where the target does not vary. ``valid`` is as in ``weft.ops.masked``.
-    """
-    total = masked.var(target, valid)
-    residual = masked.var(target - value, valid)
-    return jnp.where(total > 0.0, 1.0 - residual / jnp.where(total > 0.0, total, 1.0), 0.0)
-
-
-def _regression(error: Array, huber: float | None) -> jax.Array:
-    if huber is None:
-        return 0.5 * jnp.square(error)
-    size = jnp.abs(error)
-    within = jnp.minimum(size, huber)
-    return 0.5 * jnp.square(within) + huber * (size - within)

@@ -1,4 +1,4 @@
-"""Returns: discounted, lambda, n-step (Sutton and Barto, 2018, chapters 7 and 12), and the sum of rewards so far.
+"""Returns: discounted and n-step (Sutton and Barto, 2018, chapter 7).
 
 The arguments mean the same as in ``weft.ops.gae``: ``[T, B]`` arrays, time first; ``bootstrap`` is the value of what
 would have followed, read where truncated and at the last step; a termination is followed by nothing.
@@ -12,7 +12,6 @@ from jax.typing import ArrayLike
 
 from weft.core.errors import ConfigError
 from weft.core.types import Array
-from weft.ops.gae import gae
 from weft.ops.recursion import backward, following_value, trace
 
 
@@ -37,23 +36,6 @@ def discounted_return(
     if valid is not None:
         addend = jnp.where(valid, addend, 0.0)
     return backward(addend, trace(discount, terminated, truncated, valid))
-
-
-def lambda_return(
-    reward: Array,
-    value: Array,
-    bootstrap: Array,
-    terminated: Array,
-    truncated: Array,
-    discount: ArrayLike,
-    trace_decay: ArrayLike,
-    valid: Array | None = None,
-) -> jax.Array:
-    """The lambda-return, ``[T, B]``: the exponentially weighted mean of all n-step returns, by ``trace_decay``.
-
-    It is the target of ``gae``, with the same arguments; records that are not ``valid`` have their own ``value``.
-    """
-    return gae(reward, value, bootstrap, terminated, truncated, discount, trace_decay, valid)[1]
 
 
 def n_step_return(
@@ -83,26 +65,3 @@ def n_step_return(
         later = jnp.concatenate([result[1:], result[-1:]])
         result = reward + discount * jnp.where(ends, following, later)
     return result if valid is None else jnp.where(valid, result, value)
-
-
-def accumulated_return(
-    start: Array,
-    reward: Array,
-    terminated: Array,
-    truncated: Array,
-    discount: ArrayLike,
-) -> tuple[jax.Array, jax.Array]:
-    """The discounted sum of what came so far in the episode: ``(next_start, sums)``, ``[B]`` and ``[T, B]``.
-
-    ``sums[t] = reward[t] + discount * sums[t - 1]``, beginning anew after an episode's end. ``start`` (``[B]``) is
-    what the previous unroll gave as ``next_start``, zeros at first: the part that carries over, 0 where its last
-    record ended the episode. Its variance is the usual scale of rewards (Engstrom et al., arXiv:2005.12729).
-    ``discount`` is a scalar.
-    """
-    ended = jnp.logical_or(terminated, truncated)
-
-    def body(sofar: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        now = step[0] + discount * sofar
-        return jnp.where(step[1], 0.0, now), now
-
-    return jax.lax.scan(body, jnp.asarray(start), (jnp.asarray(reward), ended))

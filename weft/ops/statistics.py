@@ -103,12 +103,9 @@ def normalise(
         scaled = (leaf - mean if centre else leaf) * jax.lax.rsqrt(var + eps)
         return scaled if clip is None else jnp.clip(scaled, -clip, clip)
 
-    return _apply(scale, stats, x)
-
-
-def denormalise(stats: RunningStatistics, x: Tree, eps: float = 1e-8) -> Tree:
-    """What ``normalise`` came from, where it did not clip: ``x`` times the deviation, plus the mean."""
-    return _apply(lambda leaf, mean, var: leaf * jnp.sqrt(var + eps) + mean, stats, x)
+    leaves, means, variances, structure = _aligned(stats, x)
+    rows = zip(leaves, means, variances, strict=True)
+    return jax.tree.unflatten(structure, [scale(leaf, m, v) if m.size else leaf for leaf, m, v in rows])
 
 
 _LEAST = 1e-6  # below every count, even one averaged over very many replicas; keeps 0 / 0 away
@@ -129,12 +126,6 @@ def _aligned(stats: RunningStatistics, x: Tree) -> tuple[list[jax.Array], list[j
             "make them by init() from a record of the same structure"
         )
     return leaves, jax.tree.leaves(stats.mean), jax.tree.leaves(stats.var), structure
-
-
-def _apply(function: Callable[..., jax.Array], stats: RunningStatistics, x: Tree) -> Tree:
-    leaves, means, variances, structure = _aligned(stats, x)
-    rows = zip(leaves, means, variances, strict=True)
-    return jax.tree.unflatten(structure, [function(leaf, m, v) if m.size else leaf for leaf, m, v in rows])
 
 
 def _moments(leaf: jax.Array, shift: jax.Array, num_axes: int, valid: Array | None) -> tuple[jax.Array, jax.Array]:
