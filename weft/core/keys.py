@@ -29,6 +29,11 @@ def fragment_key(seed: int | Array, fragment: str) -> jax.Array:
     return jax.random.fold_in(jax.random.key(seed), zlib.crc32(fragment.encode()) & 0x7FFF_FFFF)
 
 
+def environment_key(seed: int | Array) -> jax.Array:
+    """The key of a run's environments, whatever the fragment that steps them is called."""
+    return fragment_key(seed, "env")
+
+
 def env_keys(key: Array, indices: Array) -> jax.Array:
     """``[B]`` keys, one for each environment index in ``indices`` (``[B]`` int32)."""
     import jax

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft.core.errors import ConfigError
-from weft.core.keys import env_keys, fragment_key, step_keys
+from weft.core.keys import env_keys, environment_key, step_keys
 from weft.core.specs import EnvSpec
 from weft.core.trees import tree_map
 from weft.core.types import Timestep, Tree
@@ -30,7 +30,7 @@ class JaxOnHost:
 
     def __post_init__(self) -> None:
         indices = jnp.arange(self.first_index, self.first_index + self.num_envs)
-        self._keys = env_keys(fragment_key(self.seed, "env"), indices)
+        self._keys = env_keys(environment_key(self.seed), indices)
         env = self.env
 
         def start(keys: jax.Array) -> tuple[Tree, Timestep]:

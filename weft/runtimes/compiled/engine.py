@@ -1,4 +1,4 @@
-"""A group whose fragments are all pure: rollout and learn in one XLA program, many iterations per dispatch.
+"""A graph whose fragments are all pure: rollout and learn in one XLA program, many iterations per dispatch.
 
 The host sends a number of iterations and reads the report of the dispatch before, so that the device never waits for
 it. Buffers are donated: the state lives once.
@@ -6,6 +6,7 @@ it. Buffers are donated: the state lives once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,12 +16,13 @@ import numpy as np
 
 from weft.core.types import Array, Metrics, TrainState, Tree
 from weft.envs.protocol import JaxEnv
-from weft.graph.algorithm import Algorithm
 from weft.graph.graph import Graph
 from weft.runtimes.compiled.episodes import EpisodeSlices
-from weft.runtimes.compiled.replicas import Layout, Spread
+from weft.runtimes.compiled.replicas import AXIS, Layout, Spread
 from weft.runtimes.compiled.rollout import LoopState, make_rollout
-from weft.runtimes.loop.engine import Episode, Finite, Report, all_finite, make_stages
+from weft.runtimes.flow import Finite, Flow, States, all_finite, flat_metrics
+from weft.runtimes.loop.engine import Episode, Report
+from weft.runtimes.actors import actors_of, params_legs, publishers_of, unroll_stream
 
 MAX_DISPATCH = 128
 """Iterations in one dispatch at most: the report of each is kept on the device until the dispatch ends."""
@@ -29,48 +31,59 @@ MAX_DISPATCH = 128
 class FusedState(NamedTuple):
     """Everything between two iterations."""
 
-    train: TrainState
+    fragments: States
     loop: LoopState
-    fragments: tuple[Tree, ...]
 
 
 class FusedReport(NamedTuple):
     """One iteration's, or ``[MAX_DISPATCH, ...]`` of them."""
 
     metrics: Metrics
-    slices: EpisodeSlices
+    slices: dict[str, EpisodeSlices]
     finite: Finite
 
 
 # Prefix trees: for a type checker they would be arrays.
 _SHARED: Any = Spread.SHARED
 _SPLIT: Any = Spread.SPLIT
-_LOOP_LIES = LoopState(**dict.fromkeys(LoopState._fields, _SPLIT))._replace(step=_SHARED)
-STATE_LIES = FusedState(train=_SHARED, loop=_LOOP_LIES, fragments=_SHARED)
+_LOOP_SPREAD = LoopState(**dict.fromkeys(LoopState._fields, _SPLIT))._replace(step=_SHARED)
+STATE_SPREAD = FusedState(fragments=_SHARED, loop=_LOOP_SPREAD)
 
 
 class FusedEngine:
-    """Environment, act and learn as one compiled program, over replicas or over seeds."""
+    """Environment, act and everything below as one compiled program, over replicas or over seeds."""
 
     @property
     def asynchronous(self) -> bool:
         """Whether a dispatch returns before the work is over: on a CPU it is made to wait (jax_setup)."""
         return jax.default_backend() != "cpu"
 
-    def __init__(self, algorithm: Algorithm, graph: Graph, env: JaxEnv, layout: Layout, envs: int, seed: int) -> None:
+    def __init__(self, graph: Graph, env: JaxEnv, layout: Layout, envs: int, seed: int) -> None:
         self.layout = layout
         self.warn: Callable[[str], None] = print
-        rollout, stages = make_rollout(algorithm, env), make_stages(algorithm, graph)
-        axis_mean = _episodes_over(layout)
+        actors = actors_of(graph)
+        self._names = [actor.name for actor in actors]
+        self._publishers = publishers_of(graph)
+        self._steps = envs * actors[0].algorithm.unroll * max(layout.seeds, 1)
+        rollout, flow = make_rollout(actors, env), Flow(graph, graph.names)
+        legs = params_legs(graph)
+        over_replicas = _episodes_over(layout)
+        self._calls = 1  # learn calls of each learner in an iteration
 
         def init(seed: Array, indices: Array) -> FusedState:
-            train, fragments = stages.init(seed)
-            return FusedState(train, rollout.init(seed, indices), fragments)
+            return FusedState(flow.init(seed), rollout.init(seed, indices))
 
         def iteration(state: FusedState) -> tuple[FusedState, FusedReport]:
-            loop, unroll, slices = rollout.unroll(state.train.params, state.loop)
-            train, fragments, metrics, finite = stages.learn(state.train, state.fragments, unroll)
-            return FusedState(train, loop, fragments), FusedReport(metrics, axis_mean(slices), finite)
+            fragments, newest = flow.publish(state.fragments)
+            params = {name: newest[legs[name]] for name in self._names}
+            loop, unrolls, slices = rollout.unroll(params, state.loop)
+            messages = {(name, unroll_stream(graph, name)): [unroll] for name, unroll in unrolls.items()}
+            flowed = flow.run(fragments, messages, newest)
+            self._calls = min((len(found) for found in flowed.metrics.values()), default=1)
+            metrics = flat_metrics(self._publishers, {n: mean_of(found) for n, found in flowed.metrics.items()})
+            finite = [one for found in flowed.finite.values() for one in found]
+            both = Finite(*(jnp.stack(x).all() if len(x) > 1 else x[0] for x in zip(*finite, strict=True)))
+            return FusedState(flowed.states, loop), FusedReport(metrics, over_replicas(slices), both)
 
         def run(state: FusedState, iterations: Array) -> tuple[FusedState, FusedReport]:
             # The trip count is an argument, not a constant: one program serves every dispatch size.
@@ -83,15 +96,17 @@ class FusedEngine:
 
             state, report = jax.lax.fori_loop(0, iterations, body, (state, space))
             # The params once a dispatch, not once an iteration: dozens of small kernels on a GPU.
-            learned = report.finite.learned & all_finite(state.train.params)
+            learned = report.finite.learned
+            for name in self._publishers:
+                learned = learned & all_finite(state.fragments[name].params)
             return state, report._replace(finite=report.finite._replace(learned=learned))
 
         indices = jnp.arange(envs, dtype=jnp.int32)
         seeds = jnp.arange(seed, seed + layout.seeds) if layout.seeds else jnp.int32(seed)
         by_seed = Spread.PLAIN if layout.seeds else Spread.SPLIT
         self._arguments = layout.place((seeds, indices), (Spread.SHARED, by_seed))
-        self._init = layout.wrap_init(init, STATE_LIES)
-        self._run = layout.wrap(run, (STATE_LIES, Spread.PLAIN), (STATE_LIES, Spread.SHARED), donate=(0,))
+        self._init = layout.wrap_init(init, STATE_SPREAD)
+        self._run = layout.wrap(run, (STATE_SPREAD, Spread.PLAIN), (STATE_SPREAD, Spread.SHARED), donate=(0,))
         self._state: FusedState | None = None
 
     def start(self) -> None:
@@ -100,7 +115,7 @@ class FusedEngine:
 
     def resume(self, tree: Tree, document: dict[str, Any]) -> list[str]:
         """Go on from a saved state; always exact."""
-        self._state = self.layout.place(tree, STATE_LIES)
+        self._state = self.layout.place(tree, STATE_SPREAD)
         return []
 
     def template(self) -> Tree:
@@ -112,45 +127,62 @@ class FusedEngine:
         return self._state, {}
 
     def advance(self, learn_steps: int) -> Callable[[], Report]:
-        """Dispatch ``learn_steps`` iterations (at most MAX_DISPATCH) and return without waiting."""
-        self._state, report = self._run(self._state, jnp.int32(learn_steps))
+        """Dispatch the iterations of ``learn_steps`` (at most MAX_DISPATCH of them) and return without waiting."""
+        iterations = math.ceil(learn_steps / self._calls)
+        self._state, report = self._run(self._state, jnp.int32(iterations))
+        calls = iterations * self._calls
 
         def fetch() -> Report:
-            return _read(jax.device_get(report), learn_steps, self.layout.seeds)
+            return self._read(jax.device_get(report), iterations, calls)
 
         return fetch
 
-    def train_state(self) -> TrainState:
-        """The learner's state."""
+    def train_states(self) -> dict[str, TrainState]:
+        """The learners' states."""
         assert self._state is not None
-        return self._state.train
+        return {name: self._state.fragments[name] for name in self._publishers}
 
     def close(self) -> None:
         """Nothing to free: the arrays go with the engine."""
         self._state = None
 
+    def _read(self, report: FusedReport, iterations: int, calls: int) -> Report:
+        """The host's view of a dispatch's reports; the seed axis, where there is one, comes first."""
+        seeds = self.layout.seeds
+        if seeds:
+            report = jax.tree.map(lambda x: np.moveaxis(x, 0, 1), report)
+        report = jax.tree.map(lambda x: x[:iterations], report)
+        slices = list(report.slices.values())
+        columns = [jax.tree.map(lambda x, k=k: x[:, k], slices[0]) for k in range(seeds)] or slices
+        finite = report.finite
+        return Report(
+            calls,
+            iterations * self._steps,
+            {name: np.asarray(values) for name, values in report.metrics.items()},
+            [episodes_of(column) for column in columns],
+            bool(np.all(finite.learned)),
+            bool(np.all(finite.rewards)),
+            any(bool(np.any(column.cut_again)) for column in slices),
+            {},
+        )
 
-def _episodes_over(layout: Layout) -> Callable[[EpisodeSlices], EpisodeSlices]:
+
+def mean_of(metrics: list[Metrics]) -> Metrics:
+    """The mean of the metrics of several learn calls."""
+    if len(metrics) == 1:
+        return metrics[0]
+    mean: Metrics = jax.tree.map(lambda *x: sum(x[1:], x[0]) / len(x), *metrics)
+    return mean
+
+
+def episodes_of(slices: EpisodeSlices) -> list[Episode]:
+    """Finished episodes as a compiled rollout tells of them, in time order. ``slices`` are NumPy."""
+    at = np.nonzero(slices.episodes)
+    rows = zip(slices.episodes[at], slices.return_sum[at], slices.length_sum[at], strict=True)
+    return [(int(count), float(total), int(length)) for count, total, length in rows]
+
+
+def _episodes_over(layout: Layout) -> Callable[[Tree], Tree]:
     if layout.replicas == 1:
         return lambda slices: slices
-    from weft.runtimes.compiled.replicas import AXIS
-
     return lambda slices: jax.lax.psum(slices, AXIS)
-
-
-def _read(report: FusedReport, learn_steps: int, seeds: int) -> Report:
-    """The host's view of a dispatch's reports; the seed axis, where there is one, comes first."""
-    if seeds:
-        report = jax.tree.map(lambda x: np.moveaxis(x, 0, 1), report)
-    report = jax.tree.map(lambda x: x[:learn_steps], report)
-    columns = [jax.tree.map(lambda x, k=k: x[:, k], report.slices) for k in range(seeds)] or [report.slices]
-    episodes: list[list[Episode]] = []
-    for slices in columns:
-        at = np.nonzero(slices.episodes)
-        rows = zip(slices.episodes[at], slices.return_sum[at], slices.length_sum[at], strict=True)
-        episodes.append([(int(count), float(total), int(length)) for count, total, length in rows])
-    finite = report.finite
-    all_finite, rewards_finite = bool(np.all(finite.learned)), bool(np.all(finite.rewards))
-    metrics = {name: np.asarray(values) for name, values in report.metrics.items()}
-    cut_again = bool(np.any(report.slices.cut_again))
-    return Report(learn_steps, metrics, episodes, all_finite, rewards_finite, cut_again, {})

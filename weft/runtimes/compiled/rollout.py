@@ -5,15 +5,16 @@ Everything is a pure function of a LoopState; the engines decide where and how o
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from weft.core.buffers import of_team
 from weft.core.errors import EnvironmentFault
-from weft.core.keys import env_keys, fragment_key, step_keys
-from weft.core.specs import allocate
+from weft.core.keys import env_keys, environment_key, fragment_key, step_keys
+from weft.core.specs import Space, allocate
 from weft.core.types import Acted, Array, Timestep, Tree, Unroll
 from weft.envs.autoreset import advance, begin
 from weft.envs.protocol import JaxEnv
@@ -26,22 +27,30 @@ from weft.runtimes.compiled.packing import scan_packed
 
 
 class LoopState(NamedTuple):
-    """Where ``B`` environments and their act stand between two unrolls."""
+    """Where ``B`` environments and everything that acts in them stand between two unrolls."""
 
     env: Tree  # [B, ...]
-    timestep: Timestep  # [B, ...] what act sees next
-    carry: Tree  # [B, ...]
-    running: Running  # [B] the episodes that are going on
+    timestep: Timestep  # [B, ...] what is seen next, by all teams
+    carry: dict[str, Tree]  # [B, ...] by act
+    running: dict[str, Running]  # [B] the episodes that are going on, by act
     env_keys: Array  # [B] one for each environment, by its index
-    act_keys: Array  # [B]
+    act_keys: dict[str, Array]  # [B] by act
     step: Array  # [] int32: steps that each environment has made
 
 
 class Rollout(NamedTuple):
-    """``init(seed, indices) -> LoopState`` and ``unroll(params, state) -> (state, Unroll, EpisodeSlices)``."""
+    """``init(seed, indices) -> LoopState``; ``unroll(params, state) -> (state, unrolls, slices)``, all three by act."""
 
     init: Callable[[Array, Array], LoopState]
-    unroll: Callable[[Tree, LoopState], tuple[LoopState, Unroll, EpisodeSlices]]
+    unroll: Callable[[dict[str, Tree], LoopState], tuple[LoopState, dict[str, Unroll], dict[str, EpisodeSlices]]]
+
+
+class Actor(NamedTuple):
+    """An act fragment: its name, its bound algorithm, and the team that it acts for (empty: there are none)."""
+
+    name: str
+    algorithm: Algorithm
+    team: str = ""
 
 
 class _Acting(NamedTuple):
@@ -49,12 +58,12 @@ class _Acting(NamedTuple):
 
     env: Tree
     timestep: Timestep
-    carry: Tree
-    running: Running
+    carry: tuple[Tree, ...]
+    running: tuple[Running, ...]
 
 
 class _Recorded(NamedTuple):
-    """What a step leaves behind."""
+    """What a step leaves behind of one act."""
 
     observation: Tree  # what act saw
     action_mask: Array | None
@@ -66,108 +75,165 @@ class _Recorded(NamedTuple):
     running: Running  # with the step's reward, before any restart
 
 
-def make_rollout(algorithm: Algorithm, env: JaxEnv) -> Rollout:
-    """The rollout of a bound algorithm in an environment."""
-    length = algorithm.unroll
+def make_rollout(actors: Sequence[Actor], env: JaxEnv) -> Rollout:
+    """The rollout of bound algorithms in an environment: one, or one for each team."""
+    length = actors[0].algorithm.unroll
     _check_spaces(env)
 
     def init(seed: Array, indices: Array) -> LoopState:
-        keys = env_keys(fragment_key(seed, "env"), indices)
+        keys = env_keys(environment_key(seed), indices)
         state, timestep = jax.vmap(lambda key: begin(env, key))(step_keys(keys, jnp.int32(0), 1)[0])
         batch = indices.shape[0]
-        start = algorithm.initial_carry()
-        carry = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (batch, *jnp.shape(x))), start)
-        running = Running(jnp.zeros(batch), jnp.zeros(batch, jnp.int32))
-        act_keys = env_keys(fragment_key(seed, "act"), indices)
-        return LoopState(state, policy_view(timestep), carry, running, keys, act_keys, jnp.int32(0))
+        return LoopState(
+            state,
+            policy_view(timestep),
+            {actor.name: broadcast(actor.algorithm.initial_carry(), batch) for actor in actors},
+            {actor.name: Running(jnp.zeros(batch), jnp.zeros(batch, jnp.int32)) for actor in actors},
+            keys,
+            {actor.name: env_keys(fragment_key(seed, actor.name), indices) for actor in actors},
+            jnp.int32(0),
+        )
 
     one = jax.eval_shape(init, jnp.int32(0), jnp.zeros(1, jnp.int32))
     one = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype), one._replace(step=None))
-    params_schema = jax.eval_shape(algorithm.init, jax.eval_shape(lambda: jax.random.key(0))).params
-    act = hoist(algorithm.act, params_schema, one.carry, one.timestep)
-    acted = jax.eval_shape(algorithm.act, params_schema, one.carry, one.timestep, one.act_keys)
-    advance_env = hoist(lambda state, action, key: advance(env, state, action, key), one.env, acted.action)
+    acts = []
+    actions: dict[str, Tree] = {}
+    for actor in actors:
+        algorithm = actor.algorithm
+        params_schema = jax.eval_shape(algorithm.init, jax.eval_shape(lambda: jax.random.key(0))).params
+        seen = of_team(one.timestep, actor.team)
+        acts.append(hoist(algorithm.act, params_schema, one.carry[actor.name], seen))
+        acted = jax.eval_shape(algorithm.act, params_schema, one.carry[actor.name], seen, one.act_keys[actor.name])
+        actions[actor.team] = acted.action
+    chosen = actions if actors[0].team else actions[""]
+    advance_env = hoist(lambda state, action, key: advance(env, state, action, key), one.env, chosen)
 
     # An episode that is cut at its limit has lasted that long: if the limit is beyond T, no environment is cut twice.
     limit = env.spec.max_episode_steps
     at_most_one_cut = limit is not None and limit > length
+    bootstrap = bootstrap_once if at_most_one_cut else bootstrap_all
 
-    def unroll(params: Tree, state: LoopState) -> tuple[LoopState, Unroll, EpisodeSlices]:
+    def unroll(
+        params: dict[str, Tree], state: LoopState
+    ) -> tuple[LoopState, dict[str, Unroll], dict[str, EpisodeSlices]]:
         # Step 0 of an environment's keys went to its first reset, so its steps count from 1.
-        act_noise = jax.vmap(jax.vmap(act.early))(step_keys(state.act_keys, state.step + 1, length))
+        act_noise = tuple(
+            jax.vmap(jax.vmap(act.early))(step_keys(state.act_keys[actor.name], state.step + 1, length))
+            for act, actor in zip(acts, actors, strict=True)
+        )
         env_noise = jax.vmap(jax.vmap(advance_env.early))(step_keys(state.env_keys, state.step + 1, length))
 
-        def step(now: _Acting, noise: tuple[Tree, Tree]) -> tuple[_Acting, _Recorded]:
-            acted = jax.vmap(act.rest, (0, None, 0, 0))(noise[0], params, now.carry, now.timestep)
-            env_state, following = jax.vmap(advance_env.rest)(noise[1], now.env, acted.action)
-            running = now.running.step(following.reward)
-            recorded = _Recorded(
-                now.timestep.observation,
-                now.timestep.action_mask,
-                acted,
-                following.reward,
-                following.terminated,
-                following.truncated,
-                following.final_observation,
-                running,
-            )
-            restarted = running.restart(following.first)
-            return _Acting(env_state, policy_view(following), acted.carry, restarted), recorded
+        def step(now: _Acting, noise: tuple[tuple[Tree, ...], Tree]) -> tuple[_Acting, tuple[_Recorded, ...]]:
+            views = [of_team(now.timestep, actor.team) for actor in actors]
+            did = [
+                jax.vmap(act.rest, (0, None, 0, 0))(noise[0][k], params[actor.name], now.carry[k], views[k])
+                for k, (act, actor) in enumerate(zip(acts, actors, strict=True))
+            ]
+            by_team = {actor.team: acted.action for actor, acted in zip(actors, did, strict=True)}
+            action = by_team if actors[0].team else did[0].action
+            env_state, following = jax.vmap(advance_env.rest)(noise[1], now.env, action)
+            recorded = []
+            for k, actor in enumerate(actors):
+                theirs = of_team(following, actor.team)
+                recorded.append(
+                    _Recorded(
+                        views[k].observation,
+                        views[k].action_mask,
+                        did[k],
+                        theirs.reward,
+                        theirs.terminated,
+                        theirs.truncated,
+                        theirs.final_observation,
+                        now.running[k].step(theirs.reward),
+                    )
+                )
+            restarted = tuple(record.running.restart(following.first) for record in recorded)
+            carries = tuple(acted.carry for acted in did)
+            return _Acting(env_state, policy_view(following), carries, restarted), tuple(recorded)
 
-        start = _Acting(state.env, state.timestep, state.carry, state.running)
+        names = [actor.name for actor in actors]
+        start = _Acting(
+            state.env, state.timestep, tuple(state.carry[n] for n in names), tuple(state.running[n] for n in names)
+        )
         end, recorded = scan_packed(step, start, (act_noise, env_noise), length)
-        ended = recorded.terminated | recorded.truncated
-        cut = Cut(recorded.truncated, recorded.acted.carry, recorded.final_observation)
-        bootstrap = bootstrap_once if at_most_one_cut else bootstrap_all
-        unroll = Unroll(
-            observation=recorded.observation,
-            first=jnp.concatenate([state.timestep.first[None], ended[:-1]]),
-            action=recorded.acted.action,
-            extras=recorded.acted.extras,
-            reward=recorded.reward,
-            terminated=recorded.terminated,
-            truncated=recorded.truncated,
-            bootstrap=bootstrap(algorithm, params, cut, end.carry, end.timestep.observation),
-            carry=state.carry,
-            last_observation=end.timestep.observation,
-            last_first=end.timestep.first,
-            action_mask=recorded.action_mask,
-        )
-        slices = slices_of(recorded.running, ended)
-        if at_most_one_cut:
-            slices = slices._replace(cut_again=(recorded.truncated.sum(0) > 1).sum(dtype=jnp.int32))
+        unrolls: dict[str, Unroll] = {}
+        slices: dict[str, EpisodeSlices] = {}
+        for k, (actor, record) in enumerate(zip(actors, recorded, strict=True)):
+            last, ended = of_team(end.timestep, actor.team), record.terminated | record.truncated
+            cut = Cut(record.truncated, record.acted.carry, record.final_observation)
+            unrolls[actor.name] = Unroll(
+                observation=record.observation,
+                first=jnp.concatenate([state.timestep.first[None], ended[:-1]]),
+                action=record.acted.action,
+                extras=record.acted.extras,
+                reward=record.reward,
+                terminated=record.terminated,
+                truncated=record.truncated,
+                bootstrap=bootstrap(actor.algorithm, params[actor.name], cut, end.carry[k], last.observation),
+                carry=state.carry[actor.name],
+                last_observation=last.observation,
+                last_first=end.timestep.first,
+                action_mask=record.action_mask,
+            )
+            found = slices_of(record.running, ended)
+            if at_most_one_cut:
+                found = found._replace(cut_again=(record.truncated.sum(0) > 1).sum(dtype=jnp.int32))
+            slices[actor.name] = found
         after = LoopState(
-            end.env, end.timestep, end.carry, end.running, state.env_keys, state.act_keys, state.step + length
+            end.env,
+            end.timestep,
+            dict(zip(names, end.carry, strict=True)),
+            dict(zip(names, end.running, strict=True)),
+            state.env_keys,
+            state.act_keys,
+            state.step + length,
         )
-        return after, unroll, slices
+        return after, unrolls, slices
 
     return Rollout(init, unroll)
+
+
+def broadcast(start: Tree, batch: int) -> Tree:
+    """An initial carry for ``batch`` environments."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (batch, *jnp.shape(x))), start)
 
 
 def _check_spaces(env: JaxEnv) -> None:
     """Refuse an environment whose reset or step gives something other than its spec says; nothing is computed."""
     key = jax.eval_shape(lambda: jax.random.key(0))
-    want = as_schema(allocate(env.spec.observation, ()))
-    policy_action = jax.ShapeDtypeStruct(env.spec.action.shape, env.spec.action.dtype)
+    spec = env.spec
+    want = as_schema(allocate(spec.observation, ()))
+
+    def taken(space: Space) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(space.shape, space.dtype)
+
+    policy_action: Any = {t: taken(s.action) for t, s in spec.teams.items()} if spec.teams else taken(spec.action)
     state, observation = jax.eval_shape(env.reset, key)
-    native = jax.eval_shape(lambda action: env.spec.to_native(action, jnp), policy_action)
+    native = jax.eval_shape(lambda action: spec.to_native(action, jnp), policy_action)
     stepped, transition = jax.eval_shape(env.step, state, native, key)
-    scalar, flag = jax.ShapeDtypeStruct((), transition.reward.dtype), jax.ShapeDtypeStruct((), jnp.bool_)
+    reward: Any = transition.reward
+    if spec.teams and (not isinstance(reward, dict) or set(reward) != set(spec.teams)):
+        raise EnvironmentFault(
+            f"environment {spec.name!r}: step's reward must be a dict by team ({', '.join(sorted(spec.teams))}), got "
+            f"{type(reward).__name__}."
+        )
+    scalar = jax.tree.map(lambda x: jax.ShapeDtypeStruct((), x.dtype), reward)
+    flag = jax.ShapeDtypeStruct((), jnp.bool_)
     wrong = {
         "reset's observation disagrees with its spec": schema_difference(want, observation),
         "step's observation disagrees with its spec": schema_difference(want, transition.observation),
-        "step's reward must be one number": schema_difference(scalar, transition.reward),
+        "step's reward must be one number": schema_difference(scalar, reward),
         "step's flags must be booleans": schema_difference((flag, flag), (transition.terminated, transition.truncated)),
         "the state after step disagrees with that after reset": schema_difference(state, stepped),
     }
-    if env.spec.action_mask:
+    if spec.action_mask:
         mask = jax.eval_shape(env.action_mask, state)  # type: ignore[attr-defined]
-        choices = jax.ShapeDtypeStruct((env.spec.mask_size,), jnp.bool_)
+        choices = jax.ShapeDtypeStruct((spec.mask_size,), jnp.bool_)
         wrong["its action_mask disagrees with its spec"] = schema_difference(choices, mask)
     for what, difference in wrong.items():
         if difference:
             raise EnvironmentFault(
-                f"environment {env.spec.name!r}: {what}: {difference}. Correct its spec, or what it returns."
+                f"environment {spec.name!r}: {what}: {difference}. Correct its spec, or what it returns."
             )
 
 

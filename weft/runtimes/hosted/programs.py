@@ -14,23 +14,22 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from weft.core.keys import env_keys, fragment_key, step_keys
-from weft.core.types import Acted, Array, Metrics, Timestep, TrainState, Tree, Unroll
+from weft.core.keys import step_keys
+from weft.core.types import Acted, Array, Timestep, Tree, Unroll
 from weft.graph.algorithm import Algorithm
-from weft.graph.graph import Graph
 from weft.graph.loops import as_schema, policy_view, timestep_schema, widen
 from weft.runtimes.compiled.hoist import hoist
 from weft.runtimes.compiled.replicas import Layout, Spread
 from weft.runtimes.hosted.act_call import ActCall
-from weft.runtimes.hosted.blocks import Block, as_unroll, join, seen
-from weft.runtimes.loop.engine import Finite, all_finite, is_key, make_stages
+from weft.runtimes.hosted.blocks import Block
+from weft.runtimes.loop.engine import is_key
 
 _SPLIT: Any = Spread.SPLIT
 _SPLIT_TIME: Any = Spread.SPLIT_TIME
-UNROLL_LIES = Unroll(**dict.fromkeys(Unroll._fields, _SPLIT_TIME))._replace(
+UNROLL_SPREAD = Unroll(**dict.fromkeys(Unroll._fields, _SPLIT_TIME))._replace(
     carry=_SPLIT, last_observation=_SPLIT, last_first=_SPLIT
 )
-BLOCK_LIES = Block(**dict.fromkeys(Block._fields, _SPLIT_TIME))._replace(carry=_SPLIT)
+BLOCK_SPREAD = Block(**dict.fromkeys(Block._fields, _SPLIT_TIME))._replace(carry=_SPLIT)
 
 
 class Recall(NamedTuple):
@@ -40,40 +39,28 @@ class Recall(NamedTuple):
     noise: Tree  # [T, B, ...]
 
 
-class Programs(NamedTuple):
-    """The compiled functions of a bound algorithm; shapes are those of one replica and one seed."""
+class ActPrograms(NamedTuple):
+    """The compiled functions of one act; shapes are those of one replica and one seed."""
 
-    init: Callable[..., tuple[TrainState, tuple[Tree, ...], Tree, Array]]
     noise: Callable[..., Tree]  # keys [B], the first step's number -> [T, B, ...]
     act: ActCall  # a step's, which gives an Acted; where ``recalls``, the action alone
     bootstrap: Callable[[Tree, Tree, Tree], Array]
     act_and_value: ActCall  # act, and bootstrap of the same observations: one pass, one call
     extras: Callable[[tuple[Array, ...], Tree, Timestep, Tree], dict[str, Tree]]  # of a whole unroll, [T, B, ...]
-    learn: Callable[..., tuple[TrainState, tuple[Tree, ...], Metrics, Finite]]
-    learn_blocks: Callable[..., tuple[TrainState, tuple[Tree, ...], Metrics, Finite]]  # learn from blocks, and noise
+    again: Callable[[Tree, Tree, Recall], dict[str, Tree]]  # the same, to be traced inside another program
     recalls: bool  # a step's act leaves the extras out: they are found from a Recall
 
 
-def make_programs(
-    algorithm: Algorithm, graph: Graph, layout: Layout, *, recalls: bool = True, pieces: int = 1
-) -> Programs:
+def act_programs(algorithm: Algorithm, layout: Layout, *, recalls: bool = True) -> ActPrograms:
     """The functions, to be compiled when they are first called.
 
     Without ``recalls`` every act call gives its extras, as it must where params may change within an unroll. Where act
-    has a carry it always does. ``pieces``: blocks in a batch of ``learn_blocks``.
+    has a carry it always does.
     """
-    stages = make_stages(algorithm, graph)
     params = jax.eval_shape(algorithm.init, jax.eval_shape(lambda: jax.random.key(0))).params
     structure = jax.tree.structure(params)
     start = algorithm.initial_carry()
     recalls = recalls and not jax.tree.leaves(start)
-
-    def init(seed: Array, indices: Array) -> tuple[TrainState, tuple[Tree, ...], Tree, Array]:
-        train, fragments = stages.init(seed)
-        batch = indices.shape[0]
-        carry = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (batch, *jnp.shape(x))), start)
-        return train, fragments, carry, env_keys(fragment_key(seed, "act"), indices)
-
     several = policy_view(timestep_schema(algorithm.spec.environment, 1))
     one = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype), several)
     act = hoist(algorithm.act, params, as_schema(start), one)
@@ -107,45 +94,21 @@ def make_programs(
         value = bootstrap(params, carry, timestep.observation)
         return act_step(params, carry, timestep, noise), value
 
-    def learn(
-        train: TrainState, fragments: tuple[Tree, ...], unroll: Unroll, recall: Recall | None
-    ) -> tuple[TrainState, tuple[Tree, ...], Metrics, Finite]:
-        if recall is not None:
-            again = jax.vmap(act_batch, (None, None, 0, 0))(train.params, unroll.carry, recall.timestep, recall.noise)
-            unroll = unroll._replace(extras=again.extras)
-        train, fragments, metrics, finite = stages.learn(train, fragments, unroll)
-        return train, fragments, metrics, finite._replace(learned=finite.learned & all_finite(train.params))
+    def again(params: Tree, carry: Tree, recall: Recall) -> dict[str, Tree]:
+        found: Acted = jax.vmap(act_batch, (None, None, 0, 0))(params, carry, recall.timestep, recall.noise)
+        return found.extras
 
     def extras_of(leaves: tuple[Array, ...], carry: Tree, timestep: Timestep, noise: Tree) -> dict[str, Tree]:
-        params = jax.tree.unflatten(structure, leaves)
-        again: Acted = jax.vmap(act_batch, (None, None, 0, 0))(params, carry, timestep, noise)
-        return again.extras
-
-    def learn_blocks(
-        train: TrainState, fragments: tuple[Tree, ...], blocks: tuple[Block, ...], noise: Tree | None
-    ) -> tuple[TrainState, tuple[Tree, ...], Metrics, Finite]:
-        block = join(blocks)
-        recall = None if noise is None else Recall(seen(block), noise)
-        # A barrier: what follows is then compiled as it is where the unroll comes in one piece, bit for bit.
-        unroll, recall = jax.lax.optimization_barrier((as_unroll(block), recall))
-        return learn(train, fragments, unroll, recall)
+        return again(jax.tree.unflatten(structure, leaves), carry, Recall(timestep, noise))
 
     inputs = params, widen(as_schema(start), (1,)), several, widen(jax.eval_shape(for_numpy, drawn), (1,))
     shared, split, plain, split_time = Spread.SHARED, Spread.SPLIT, Spread.PLAIN, Spread.SPLIT_TIME
-    state = (shared, shared, UNROLL_LIES, split_time)
-    return Programs(
-        init=layout.wrap_init(init, (shared, shared, split, split)),
+    return ActPrograms(
         noise=layout.wrap(noise, (split, plain), split_time),
         act=ActCall(action_alone if recalls else act_step, layout, split, *inputs),
         bootstrap=layout.wrap(bootstrap, (shared, split, split), split),
         act_and_value=ActCall(act_and_value, layout, (split, split), *inputs),
-        learn=layout.wrap(learn, state, (shared, shared, shared, shared), donate=(0, 1)),
         extras=layout.wrap(extras_of, (shared, split, split_time, split_time), split_time),
-        learn_blocks=layout.wrap(
-            learn_blocks,
-            (shared, shared, (BLOCK_LIES,) * pieces, split_time),
-            (shared, shared, shared, shared),
-            donate=(0, 1),
-        ),
+        again=again,
         recalls=recalls,
     )

@@ -1,11 +1,19 @@
-"""The ledger of a run in workers, read from the account: each count from where it happens, whoever was killed."""
+"""The ledger of a run in workers, read from the account by rule: each count from where it happens, whatever was killed.
+
+    on a wire       sent - taken, in messages of so many samples
+    where unrolls   produced - given up - sent: half built
+    are made
+    in transit      taken + added - dropped - sent: what a map or a gradient has taken and not yet handed on
+    where they end  taken = trained + dropped; nothing is derived there, so that the ledger can fail to balance
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
-from weft.runtimes.workers.counting.account import Account, OfGrad, OfLane, OfLearner
-from weft.runtimes.workers.layout.blueprint import Blueprint
+from weft.runtimes.workers.counting.account import DROPPED, Account, Fate, OfSide, OfWire
+from weft.runtimes.workers.layout.blueprint import Blueprint, Side, Wire
 from weft.telemetry.ledger import Ledger
 
 GLANCE_SECONDS, PATIENCE_SECONDS = 0.05, 2.0
@@ -13,42 +21,77 @@ GLANCE_SECONDS, PATIENCE_SECONDS = 0.05, 2.0
 
 
 class AccountLedger:
-    """Keeps the ledger over the lives of workers. ``unroll`` is T; ``base`` what came before these workers."""
+    """Keeps the ledger over the lives of workers; ``base`` and ``env_steps`` are what came before these workers."""
 
-    def __init__(self, blueprint: Blueprint, unroll: int) -> None:
+    def __init__(self, blueprint: Blueprint) -> None:
         self.blueprint = blueprint
         self.base = Ledger()
-        self._steps = blueprint.lanes[0].rows * unroll  # of one unroll
-        self._first = 0
+        self.base_trained: dict[str, int] = {}  # by the fragment that trained
+        self.base_steps = 0
+        self._counted = [wire for wire in blueprint.wires if wire.samples]
         self._account: Account | None = None
+        self._before: dict[int, tuple[int, int, int]] = {}  # by wire: sent, taken, produced, as these workers began
 
-    def open(self, account: Account, first: int) -> None:
-        """New workers count in ``account``; their lanes begin with unroll ``first``.
+    def open(self, account: Account, steps: Mapping[str, list[int]], version: int) -> None:
+        """New workers count in ``account``.
 
-        In lockstep its number says which params make it, and its noise.
+        ``steps``, where they go on exactly: of each fragment that makes unrolls, the steps that its environments have
+        made, by environment. The numbers of messages go on from there, and with them the noise.
         """
-        self._account, self._first = account, first
-        lanes = account.lanes
-        lanes[:, OfLane.COMMITTED] = lanes[:, OfLane.RELEASED] = first
-        lanes[:, OfLane.PRODUCED] = first * self._steps
-        account.learners[:, list(OfGrad)] = first
+        self._account = account
+        for wire in self._counted:
+            words = account.wires[wire.index]
+            made = steps.get(wire.source)
+            if made is not None and wire.lane >= 0:
+                lane = self.blueprint.lanes[wire.lane]
+                words[OfWire.PRODUCED] = made[lane.first] * lane.rows
+                words[OfWire.SENT] = words[OfWire.TAKEN] = words[OfWire.PRODUCED] // wire.samples
+            words[OfWire.AFTER] = version
+            now = (int(words[OfWire.SENT]), int(words[OfWire.TAKEN]), int(words[OfWire.PRODUCED]))
+            self._before[wire.index] = now
 
-    def go_back(self, ledger: Ledger) -> None:
+    def steps(self) -> dict[str, list[int]]:
+        """What ``open`` wants of the fragments that make unrolls: the steps of each environment, now."""
+        assert self._account is not None
+        made: dict[str, list[int]] = {}
+        for wire in self._counted:
+            produced = int(self._account.wires[wire.index][OfWire.PRODUCED])
+            if wire.lane >= 0 and (produced or wire.source in made):
+                rows = self.blueprint.lanes[wire.lane].rows
+                made.setdefault(wire.source, []).extend([produced // rows] * rows)
+        return made
+
+    def go_back(self, ledger: Ledger, trained: Mapping[str, int], env_steps: int) -> None:
         """Go on from a ledger that was saved, with new workers: what was in flight then is gone."""
-        self.base = ledger
+        self.base, self.base_trained, self.base_steps = ledger, dict(trained), env_steps
         self.base.drop("interrupted", ledger.in_flight)
         self.base.in_flight = 0
 
-    def settle(self, trained: int) -> None:
-        """The learners died: ``trained`` steps are in the checkpoint they go on from, all else they took is lost."""
+    def settle(self, trained: Mapping[str, int]) -> None:
+        """The learners died: so many steps, by fragment, are in the checkpoint; all else that they took is lost."""
         assert self._account is not None
-        words = self._account.learners
-        taken = int(self._account.lanes[:, OfLane.RELEASED].sum())
-        if self.blueprint.central:  # the rows before the last are of grad sides, which are alive and count on
-            words, taken = words[-1:], int(words[:, OfGrad.TAKEN].sum()) * self.blueprint.pieces
-        words[:, [OfLearner.TRAINED, OfLearner.DIED]] = 0
-        words[-1, OfLearner.TRAINED] = trained - self.base.trained
-        words[-1, OfLearner.DIED] = taken * self._steps - int(words[:, list(OfLearner)].sum())
+        for name in self.blueprint.publishers:
+            sides = self.blueprint.sides_of(name)
+            words = self._account.sides[[side.index for side in sides]]
+            words[:, [Fate.TRAINED, Fate.DIED]] = 0
+            words[-1, Fate.TRAINED] = trained.get(name, 0) - self.base_trained.get(name, 0)
+            fates = words[:, [Fate.TRAINED, *DROPPED]].sum()
+            words[-1, Fate.DIED] = sum(self._taken(side) for side in sides) - int(fates)
+            self._account.sides[[side.index for side in sides]] = words
+
+    def trained(self) -> dict[str, int]:
+        """Environment steps trained on in the whole run, by the fragment that did."""
+        assert self._account is not None
+        now = {
+            name: sum(int(self._account.sides[side.index][Fate.TRAINED]) for side in self.blueprint.sides_of(name))
+            for name in self.blueprint.publishers
+        }
+        return {name: count + self.base_trained.get(name, 0) for name, count in now.items()}
+
+    def env_steps(self) -> int:
+        """Environment steps made in the whole run, counted where they are made."""
+        assert self._account is not None
+        return self.base_steps + int(self._account.sides[:, OfSide.STEPS].sum())
 
     def ledger(self, trained: int = 0, seconds: float = GLANCE_SECONDS) -> Ledger:
         """The whole run's. What was read while workers were counting is read again, for up to ``seconds``.
@@ -64,33 +107,66 @@ class AccountLedger:
 
     def _read(self) -> Ledger:
         assert self._account is not None
-        lanes, learners, steps = self._account.lanes, self._account.learners, self._steps
-        before = self._first * len(lanes) * steps  # numbered, and made by workers that are gone
-        produced, lost = int(lanes[:, OfLane.PRODUCED].sum()) - before, int(lanes[:, OfLane.LOST].sum())
-        committed = int(lanes[:, OfLane.COMMITTED].sum()) * steps - before
-        released = int(lanes[:, OfLane.RELEASED].sum()) * steps - before
-        ledger = Ledger(produced, int(learners[:, OfLearner.TRAINED].sum()))
-        ledger.in_flight = (produced - lost - committed) + (committed - released)  # half built, and on their way
-        ledger.in_flight += self._in_gradients()
-        ledger.drop("worker died", lost + int(learners[:, OfLearner.LOST].sum()))
-        ledger.drop("stale", int(learners[:, OfLearner.STALE].sum()))
-        ledger.drop("learner died", int(learners[:, OfLearner.DIED].sum()))
+        wires, sides = self._account.wires, self._account.sides
+        produced = in_flight = given_up = 0
+        for wire in self._counted:
+            words = wires[wire.index]
+            made = int(words[OfWire.PRODUCED]) - self._before[wire.index][2]
+            sent, taken = self._sent(wire), self._since(wire, OfWire.TAKEN) * wire.samples
+            in_flight += sent - taken
+            if made or int(words[OfWire.GIVEN_UP]):  # an unroll's first leg
+                produced, given_up = produced + made, given_up + int(words[OfWire.GIVEN_UP])
+                in_flight += made - int(words[OfWire.GIVEN_UP]) - sent
+        for index in self.blueprint.transit:
+            in_flight += self._inside(self.blueprint.sides[index])
+        added = int(sides[:, Fate.ADDED].sum())
+        ledger = Ledger(produced + added, int(sides[:, Fate.TRAINED].sum()))
+        ledger.in_flight = in_flight
+        ledger.drop("worker died", given_up + int(sides[:, Fate.LOST].sum()))
+        ledger.drop("stale", int(sides[:, Fate.STALE].sum()))
+        ledger.drop("learner died", int(sides[:, Fate.DIED].sum()))
+        ledger.drop("filtered", int(sides[:, Fate.FILTERED].sum()))
         ledger.merge(self.base)
         return ledger
 
-    def _in_gradients(self) -> int:
-        """Environment steps of gradients that apply has not taken, or that were never sent by who was killed.
+    def _inside(self, side: Side) -> int:
+        """Samples that a side has taken and not yet handed on, or that were lost with its last life.
 
-        A grad side releases a gradient's unrolls before it sends it. Its next life counts what came of that; until
-        then, and while it is doing so, they are on their way.
+        Its next life counts those as lost; until then they are on their way. Below 0 would be a mistake: let it be
+        seen.
         """
+        return max(0, taken_and_not_sent(self._account, self.blueprint, side, self._before))
+
+    def _taken(self, side: Side) -> int:
+        into = [wire for wire in self._counted if side.index in wire.readers]
+        return sum(self._since(wire, OfWire.TAKEN) * wire.samples for wire in into)
+
+    def _sent(self, wire: Wire) -> int:
+        return self._since(wire, OfWire.SENT) * wire.samples
+
+    def _since(self, wire: Wire, word: OfWire) -> int:
         assert self._account is not None
-        lanes, learners, pieces = self._account.lanes, self._account.learners, self.blueprint.pieces
-        on_their_way = 0
-        for side in self.blueprint.kind("grad"):
-            words = learners[side.rank]
-            dropped = int(words[list(OfLearner)].sum()) // self._steps
-            released, sent = int(lanes[list(side.lanes), OfLane.RELEASED].sum()), int(words[OfGrad.SENT])
-            on_their_way += (sent - int(words[OfGrad.TAKEN])) * pieces
-            on_their_way += max(0, released - dropped - sent * pieces)  # below 0 would be a mistake: let it be seen
-        return on_their_way * self._steps
+        return int(self._account.wires[wire.index][word]) - self._before[wire.index][int(word)]
+
+
+def taken_and_not_sent(
+    account: Account | None, blueprint: Blueprint, side: Side, before: Mapping[int, tuple[int, int, int]] | None = None
+) -> int:
+    """Samples that a side in transit has taken from its wires and neither handed on nor dropped.
+
+    ``before``: the counts with which its wires began; unless given, equal numbers on both sides of it.
+    """
+    assert account is not None
+    began = before or {}
+    inside = 0
+    for wire in blueprint.wires:
+        if not wire.samples:
+            continue
+        words = account.wires[wire.index]
+        first = began.get(wire.index, (0, 0, 0))
+        if side.index in wire.readers:
+            inside += (int(words[OfWire.TAKEN]) - first[1]) * wire.samples
+        if wire.writer == side.index:
+            inside -= (int(words[OfWire.SENT]) - first[0]) * wire.samples
+    fates = account.sides[side.index]
+    return inside + int(fates[Fate.ADDED]) - sum(int(fates[fate]) for fate in (Fate.TRAINED, *DROPPED))

@@ -1,0 +1,63 @@
+"""What the graph says of those that act: which they are, for which team, with whose params."""
+
+from __future__ import annotations
+
+from weft.core.errors import GraphError
+from weft.graph.graph import Graph
+from weft.graph.stream import Delivery, Rhythm
+from weft.runtimes.compiled.rollout import Actor
+from weft.runtimes.flow import Leg
+
+
+def steps_of(graph: Graph) -> str:
+    """The fragment that owns the environments."""
+    found = [f.name for f in graph.fragments if f.role.makes_steps]
+    if len(found) != 1:
+        raise GraphError(
+            f"a graph needs exactly one fragment that steps environments, got {', '.join(found) or 'none'}"
+        )
+    return found[0]
+
+
+def act_names(graph: Graph) -> list[str]:
+    """The fragments that act, in the graph's order."""
+    names = [f.name for f in graph.fragments if f.role.every_step and not f.role.makes_steps]
+    if not names:
+        raise GraphError("a graph needs a fragment that acts for its environments")
+    return names
+
+
+def team_of(graph: Graph, act: str) -> str:
+    """The team that an act sees: what follows the dot in its stream of timesteps; empty where there are no teams."""
+    seen = next(s.name for s in graph.into(act) if s.rhythm is Rhythm.STEP)
+    return seen.partition(".")[2]
+
+
+def actors_of(graph: Graph) -> list[Actor]:
+    """Those that act, with their bound algorithms and their teams."""
+    return [Actor(name, graph.fragment(name).code, team_of(graph, name)) for name in act_names(graph)]
+
+
+def params_legs(graph: Graph) -> dict[str, Leg]:
+    """For each act, the leg on which its params come."""
+    legs = {}
+    for name in act_names(graph):
+        stream = next(s for s in graph.into(name) if s.delivery is Delivery.LATEST)
+        legs[name] = (stream.source, stream.name)
+    return legs
+
+
+def publishers_of(graph: Graph) -> list[str]:
+    """The fragments whose state is the run's, in the graph's order."""
+    return [f.name for f in graph.fragments if f.role.publishes]
+
+
+def learner_of(graph: Graph, act: str) -> str | None:
+    """The fragment whose params an act gets as they are; None where a map changes them on their way."""
+    source = params_legs(graph)[act][0]
+    return source if graph.fragment(source).role.publishes else None
+
+
+def unroll_stream(graph: Graph, act: str) -> str:
+    """The name of the stream of messages that an act gives."""
+    return next(s.name for s in graph.out_of(act) if s.counted)

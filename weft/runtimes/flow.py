@@ -1,0 +1,182 @@
+"""The pure fragments between unrolls and params, walked as one function: what a program, or a part of one, computes.
+
+A role gives each of its fragments as a ``Stage``. A ``Flow`` is some of a graph's stages in the order in which messages
+pass them; what leaves it goes to the caller. In one process a flow is everything below act; in a worker it is one side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from weft.core.errors import GraphError
+from weft.core.keys import fragment_key
+from weft.core.replicas import mean_over_replicas
+from weft.core.types import Array, Metrics, Tree
+from weft.graph.fragment import Fragment
+from weft.graph.graph import Graph
+from weft.graph.stream import Delivery, Stream
+
+Leg: TypeAlias = tuple[str, str]
+"""A stream between two fragments: the one that writes it, and the stream's name."""
+States: TypeAlias = dict[str, Tree]
+"""The states of fragments, by their names."""
+
+
+class Finite(NamedTuple):
+    """Whether a learn call met only finite numbers."""
+
+    learned: Array  # [] bool: in rewards, metrics and params; if not, the params before it were kept
+    rewards: Array  # [] bool: in the rewards, as the environment gave them
+
+
+class Ran(NamedTuple):
+    """What a stage made of one message."""
+
+    state: Tree
+    messages: dict[str, list[Tree]] = {}  # noqa: RUF012  by output port
+    metrics: Metrics | None = None  # of a learn call
+    finite: Finite | None = None  # likewise
+
+
+class Stage(NamedTuple):
+    """One fragment as a function of its state.
+
+    ``init(key) -> state``. ``run(state, inputs, params, given) -> Ran``: ``inputs`` are its messages by port, ``params``
+    the newest of each fragment that it reads, by port, and ``given`` the sum of the rewards as the environment gave
+    them. ``params(state)`` is what it publishes. A stage that is not ``pure`` is host code on NumPy arrays.
+    """
+
+    init: Callable[[Array], Tree]
+    run: Callable[[Tree, dict[str, Tree], dict[str, Tree], Array], Ran]
+    params: Callable[[Tree], Tree] | None = None
+    pure: bool = True
+
+
+class Flowed(NamedTuple):
+    """What a flow made of the messages that it was given."""
+
+    states: States
+    out: dict[Leg, list[Tree]]  # what leaves the flow
+    metrics: dict[str, list[Metrics]]  # by the fragment that learned, a list of its calls
+    finite: dict[str, list[Finite]]
+
+
+class Flow:
+    """The stages of ``names``, some of a graph's fragments, that take messages."""
+
+    def __init__(self, graph: Graph, names: Iterable[str]) -> None:
+        self.graph = graph
+        wanted = set(names)
+        self.names = tuple(n for n in graph.order() if n in wanted and not graph.fragment(n).role.every_step)
+        self.stages: dict[str, Stage] = {n: stage_of(graph.fragment(n), graph) for n in self.names}
+        self._maps_of_params = tuple(n for n in self.names if not message_inputs(graph, n))
+
+    def init(self, seed: Array) -> States:
+        """Fresh states of all its fragments."""
+        return {name: stage.init(fragment_key(seed, _key_name(self.graph, name))) for name, stage in self.stages.items()}
+
+    def publish(self, states: States) -> tuple[States, dict[Leg, Tree]]:
+        """The newest params of everything in the flow, through the maps that they pass; and the maps' new states."""
+        states, newest = dict(states), {}
+        for name, stage in self.stages.items():
+            if stage.params is not None:
+                for stream in self.graph.out_of(name):
+                    if stream.delivery is Delivery.LATEST:
+                        newest[name, stream.name] = stage.params(states[name])
+        for name in self._maps_of_params:
+            inputs = {s.name: newest[s.source, s.name] for s in self.graph.into(name) if (s.source, s.name) in newest}
+            ran = self.stages[name].run(states[name], inputs, {}, jnp.zeros(()))
+            states[name] = ran.state
+            newest |= {(name, port): messages[-1] for port, messages in ran.messages.items()}
+        return states, newest
+
+    def params(self, states: States, name: str) -> Tree:
+        """What a fragment of the flow publishes in these states."""
+        publishes = self.stages[name].params
+        assert publishes is not None
+        return publishes(states[name])
+
+    def run(self, states: States, messages: Mapping[Leg, list[Tree]], newest: Mapping[Leg, Tree]) -> Flowed:
+        """Take messages through the stages, each in turn. ``newest``: params that were published outside, or before."""
+        given = _rewards_given(messages)
+        states, waiting = dict(states), {leg: list(found) for leg, found in messages.items()}
+        metrics: dict[str, list[Metrics]] = {}
+        finite: dict[str, list[Finite]] = {}
+        for name in self.names:
+            if name in self._maps_of_params:
+                continue
+            stage, takes = self.stages[name], message_inputs(self.graph, name)
+            queues = {s.name: waiting.pop((s.source, s.name), []) for s in takes}
+            made: dict[str, list[Tree]] = {}
+            for k in range(min(map(len, queues.values()))):
+                params = self._read(name, states, newest)
+                inputs = {port: queue[k] for port, queue in queues.items()}
+                ran = stage.run(states[name], inputs, params, given)
+                states[name] = ran.state
+                for port, several in ran.messages.items():
+                    made.setdefault(port, []).extend(several)
+                if ran.metrics is not None:
+                    metrics.setdefault(name, []).append(ran.metrics)
+                if ran.finite is not None:
+                    finite.setdefault(name, []).append(ran.finite)
+            waiting |= {(name, port): several for port, several in made.items()}
+        return Flowed(states, waiting, metrics, finite)
+
+    def _read(self, name: str, states: States, newest: Mapping[Leg, Tree]) -> dict[str, Tree]:
+        """The newest params that a fragment reads, by port: of a fragment of the flow as its state has them now."""
+        read: dict[str, Tree] = {}
+        for stream in self.graph.into(name):
+            if stream.delivery is Delivery.LATEST:
+                inside = self.stages.get(stream.source)
+                own = inside is not None and inside.params is not None
+                found = inside.params(states[stream.source]) if own else newest.get((stream.source, stream.name))
+                read[stream.name] = found
+        return read
+
+
+def message_inputs(graph: Graph, name: str) -> list[Stream]:
+    """The streams whose messages a fragment waits for."""
+    return [s for s in graph.into(name) if s.counted]
+
+
+def stage_of(fragment: Fragment, graph: Graph) -> Stage:
+    """What a fragment's role makes of it."""
+    code = fragment.role.code()
+    stage: Stage | None = code.stage(fragment, graph) if hasattr(code, "stage") else None
+    if stage is None:
+        raise GraphError(
+            f"fragment {fragment.name!r} has the role {fragment.role_name!r}, which has no form for one process. Give "
+            "it a group of its own."
+        )
+    return stage
+
+
+def flat_metrics(names: Iterable[str], metrics: Mapping[str, Metrics]) -> dict[str, Any]:
+    """The metrics of several learners by one name each: as they are where there is one, else ``red/loss``."""
+    several = len(list(names)) > 1
+    return {
+        f"{name.partition('.')[2] or name}/{key}" if several else key: value
+        for name, found in metrics.items()
+        for key, value in found.items()
+    }
+
+
+def all_finite(params: Tree) -> Array:
+    """[] bool: whether every number in ``params`` is finite. An update may overflow although its loss did not."""
+    checks = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(params) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    return jnp.stack(checks).all() if checks else jnp.bool_(True)
+
+
+def _rewards_given(messages: Mapping[Leg, list[Tree]]) -> Array:
+    """The rewards that came in, added up: finite only if all of them are."""
+    rewards = [m.reward.sum() for found in messages.values() for m in found if hasattr(m, "reward")]
+    return mean_over_replicas(sum(rewards[1:], rewards[0])) if rewards else jnp.zeros(())
+
+
+def _key_name(graph: Graph, name: str) -> str:
+    """The name that a fragment's key is drawn with: of a part, that of the whole, so that a split changes nothing."""
+    return graph.fragment(name).part_of or name

@@ -1,0 +1,174 @@
+"""A flow with host code in it, cut into pieces: compiled runs of pure fragments, and host fragments between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+
+from weft.core.types import Metrics, Tree, Unroll
+from weft.graph.graph import Graph
+from weft.runtimes.actors import learner_of, unroll_stream
+from weft.runtimes.compiled.replicas import Layout, Spread
+from weft.runtimes.flow import Finite, Flow, Flowed, Leg, States, all_finite
+from weft.runtimes.hosted.blocks import Block, as_unroll, join, seen
+from weft.runtimes.hosted.programs import BLOCK_SPREAD, UNROLL_SPREAD, ActPrograms, Recall
+
+
+class Learned(NamedTuple):
+    """What became of the messages of a roll: metrics and checks of each learn call, by learner."""
+
+    metrics: dict[str, list[Metrics]]
+    finite: dict[str, list[Finite]]
+
+
+class Segments:
+    """The fragments of a flow in order, pure ones that follow each other as one program."""
+
+    def __init__(self, graph: Graph, names: tuple[str, ...], layout: Layout, acts: Mapping[str, ActPrograms]) -> None:
+        self.flow = Flow(graph, names)
+        runs: list[list[str]] = []
+        for name in self.flow.names:
+            pure = self.flow.stages[name].pure
+            if runs and pure and self.flow.stages[runs[-1][-1]].pure:
+                runs[-1].append(name)
+            else:
+                runs.append([name])
+        self._pieces = [_Piece(graph, tuple(run), layout, acts if k == 0 else {}) for k, run in enumerate(runs)]
+        self._publish = jax.jit(self.flow.publish)
+        self._changes_params = any(not s.counted for n in self.flow.names for s in graph.into(n)) and any(
+            self.flow.stages[n].params is None and any(not s.counted for s in graph.out_of(n)) for n in self.flow.names
+        )
+
+    def recalls_inside(self, act: str) -> bool:
+        """Whether an act's extras are found inside the first program, from its learner's own params."""
+        return self._pieces[0].recalls(act)
+
+    def publish(self, states: States) -> tuple[States, dict[Leg, Tree]]:
+        """The newest params by leg, and the states of the maps that they pass."""
+        if self._changes_params:
+            return self._publish(states)  # type: ignore[no-any-return]
+        return self.flow.publish(states)
+
+    def run(
+        self,
+        states: States,
+        unrolls: Mapping[str, Unroll],
+        recalls: Mapping[str, Recall | None],
+        newest: Mapping[Leg, Tree],
+    ) -> tuple[States, Learned]:
+        """Take one unroll of each act through all pieces."""
+        graph = self.flow.graph
+        messages: dict[Leg, list[Tree]] = {(n, unroll_stream(graph, n)): [u] for n, u in unrolls.items()}
+        states, learned = dict(states), Learned({}, {})
+        for piece in self._pieces:
+            mine = {name: states[name] for name in piece.flow.names}
+            states_now, messages, metrics, finite = piece.run(mine, messages, recalls, newest)
+            states |= states_now
+            learned.metrics.update(metrics)
+            learned.finite.update(finite)
+        return states, learned
+
+
+class _Piece:
+    def __init__(self, graph: Graph, names: tuple[str, ...], layout: Layout, acts: Mapping[str, ActPrograms]) -> None:
+        self.flow, self._layout, self._acts, self._graph = Flow(graph, names), layout, acts, graph
+        self._pure = all(stage.pure for stage in self.flow.stages.values())
+        self._programs: dict[Any, Callable[..., Any]] = {}
+
+    def recalls(self, act: str) -> bool:
+        if act not in self._acts or not self._pure:
+            return False
+        reader = next(s.target for s in self._graph.out_of(act) if s.counted)
+        return learner_of(self._graph, act) in self.flow.names and reader in self.flow.names
+
+    def run(
+        self,
+        states: States,
+        messages: Mapping[Leg, list[Tree]],
+        recalls: Mapping[str, Recall | None],
+        newest: Mapping[Leg, Tree],
+    ) -> tuple[States, dict[Leg, list[Tree]], dict[str, list[Metrics]], dict[str, list[Finite]]]:
+        inside = {(name, s.name) for name in self.flow.names for s in self._graph.out_of(name)}
+        outside = {leg: params for leg, params in newest.items() if leg not in inside and self._read_here(leg)}
+        mine = {leg: found for leg, found in messages.items() if self._taken_here(leg)}
+        passing = {leg: found for leg, found in messages.items() if leg not in mine}
+        if not self._pure:
+            host = jax.tree.map(lambda x: jax.device_get(x), mine)
+            flowed = self.flow.run(states, host, jax.device_get(outside))
+            return flowed.states, passing | flowed.out, flowed.metrics, flowed.finite
+        found = {name: recall for name, recall in recalls.items() if name in self._acts}
+        program = self._program({leg: len(several) for leg, several in mine.items()}, found, outside)
+        flowed = program(states, mine, found, outside)
+        return flowed.states, passing | flowed.out, flowed.metrics, flowed.finite
+
+    def _taken_here(self, leg: Leg) -> bool:
+        return any(s.source == leg[0] and s.name == leg[1] and s.target in self.flow.names for s in self._graph.streams)
+
+    def _read_here(self, leg: Leg) -> bool:
+        return any((s.source, s.name) == leg for name in self.flow.names for s in self._graph.into(name))
+
+    def _program(
+        self, counts: dict[Leg, int], recalls: Mapping[str, Recall | None], newest: Mapping[Leg, Tree]
+    ) -> Callable[..., Flowed]:
+        key = tuple(sorted(counts.items()))
+        if key not in self._programs:
+            messages: Any = {leg: [UNROLL_SPREAD] * count for leg, count in counts.items()}
+            shared, split_time = Spread.SHARED, Spread.SPLIT_TIME
+            if any(leg[0] not in self._acts for leg in counts):  # what a map gave: one replica and one seed
+                messages = shared
+            takes = (shared, messages, dict.fromkeys(recalls, split_time), dict.fromkeys(newest, shared))
+            self._programs[key] = self._layout.wrap(self._traced, takes, shared, donate=(0,))
+        return self._programs[key]
+
+    def _traced(
+        self,
+        states: States,
+        messages: dict[Leg, list[Tree]],
+        recalls: Mapping[str, Recall | None],
+        newest: Mapping[Leg, Tree],
+    ) -> Flowed:
+        return learn_from(self.flow, self._acts, states, messages, recalls, newest)
+
+
+def learn_from(
+    flow: Flow,
+    acts: Mapping[str, ActPrograms],
+    states: States,
+    messages: Mapping[Leg, list[Tree]],
+    recalls: Mapping[str, Recall | None],
+    newest: Mapping[Leg, Tree],
+) -> Flowed:
+    """One pass of a pure flow: extras found again where act left them out, then all stages, then a look at the params.
+
+    To be traced.
+    """
+    found = dict(messages)
+    for name, recall in recalls.items():
+        leg = (name, unroll_stream(flow.graph, name))
+        learner = learner_of(flow.graph, name)
+        if recall is not None and learner is not None:
+            (unroll,) = found[leg]
+            params = flow.params(states, learner)
+            found[leg] = [unroll._replace(extras=acts[name].again(params, unroll.carry, recall))]
+    flowed = flow.run(states, found, newest)
+    finite = {
+        name: [*calls[:-1], calls[-1]._replace(learned=calls[-1].learned & all_finite(flow.params(flowed.states, name)))]
+        for name, calls in flowed.finite.items()
+    }
+    return flowed._replace(finite=finite)
+
+
+def from_blocks(blocks: tuple[Any, ...], noise: Tree | None) -> tuple[Unroll, Recall | None]:
+    """The unroll, and what it takes to recall its extras, that lanes' messages hold side by side. To be traced."""
+    whole = join(blocks)
+    recall = None if noise is None else Recall(seen(whole), noise)
+    # A barrier: what follows is then compiled as it is where the unroll comes in one piece, bit for bit.
+    unroll, recall = jax.lax.optimization_barrier((as_unroll(whole), recall))
+    return unroll, recall
+
+
+def block_spread(message: Any) -> Any:
+    """How a message of a lane lies over replicas: a block's or an unroll's fields, each by its axis."""
+    return BLOCK_SPREAD if isinstance(message, Block) else UNROLL_SPREAD

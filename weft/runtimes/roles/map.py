@@ -1,0 +1,94 @@
+"""The role of a fragment of your own: messages in, messages out, none, one or several for each.
+
+Pure, it is fused into the program of what follows it in its group, or compiled by itself; host code is called with
+NumPy arrays. It may have a state, and may read the newest params of whatever publishes some.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from weft.core.errors import GraphError
+from weft.core.types import Array, Tree
+from weft.graph.fragment import Fragment, MapCode, Schema
+from weft.graph.graph import Graph, schema_difference, step_messages
+from weft.graph.stream import Delivery
+from weft.runtimes.flow import Ran, Stage
+
+
+class MapRole:
+    """How a map runs."""
+
+    def stage(self, fragment: Fragment, graph: Graph) -> Stage:
+        """Its form for one process, and for the side of a worker."""
+        code: MapCode = fragment.code
+        ports = {port.name: port.schema for port in fragment.outputs}
+        read = [s.name for name in code.reads for s in graph.into(fragment.name) if s.source == name]
+
+        def init(key: Array) -> Tree:
+            return code.init(key) if code.init is not None else ()
+
+        def run(state: Tree, inputs: dict[str, Tree], params: dict[str, Tree], given: Array) -> Ran:
+            message = next(iter(inputs.values())) if len(inputs) == 1 else inputs
+            state, messages = step_messages(fragment.name, code.step(state, message, *(params[name] for name in read)))
+            if fragment.pure:
+                # A copy: a compiled function hands unchanged inputs through, and a host's buffers are written again.
+                state = jax.tree.map(jnp.copy, state)
+            by_port = _by_port(fragment, messages)
+            for port, several in by_port.items():
+                for found in several:
+                    _check(fragment, ports[port], found)
+            return Ran(state, by_port)
+
+        return Stage(init, run, pure=fragment.pure)
+
+    def side(self, task: Any, side: Any) -> Any:
+        """Its side in a worker."""
+        from weft.runtimes.roles.map_side import MapSide
+
+        return MapSide(task, side)
+
+
+def _by_port(fragment: Fragment, messages: list[Tree]) -> dict[str, list[Tree]]:
+    """The messages of each output port; with several ports a message is a dict by port."""
+    if len(fragment.outputs) == 1:
+        return {fragment.outputs[0].name: messages}
+    return {port.name: [m[port.name] for m in messages if port.name in m] for port in fragment.outputs}
+
+
+def _check(fragment: Fragment, declared: Schema, message: Tree) -> None:
+    """Refuse a message that is not what the fragment declares. The number of environments is the message's own."""
+    found = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), message)
+    try:
+        like = jax.tree.map(
+            lambda want, have: jax.ShapeDtypeStruct(have.shape, want.dtype) if _fits(want, have) else want,
+            declared,
+            found,
+        )
+    except ValueError:
+        like = declared
+    difference = schema_difference(like, found)
+    if difference:
+        what = "gives" if fragment.pure else "declares (gives=...)"
+        raise GraphError(
+            f"fragment {fragment.name!r} gave a message that is not what it {what}: {difference}. Return the declared "
+            "shapes and dtypes, or declare what you return."
+        )
+
+
+def _fits(want: Any, have: Any) -> bool:
+    """Whether two shapes differ in one axis at most, the environments'."""
+    if len(want.shape) != len(have.shape) or want.dtype != have.dtype:
+        return False
+    return sum(a != b for a, b in zip(want.shape, have.shape, strict=True)) <= 1
+
+
+def reads_params(fragment: Fragment, graph: Graph) -> list[str]:
+    """The streams of params that a fragment reads beside its messages."""
+    return [s.name for s in graph.into(fragment.name) if s.delivery is Delivery.LATEST]
+
+
+MAP = MapRole()
