@@ -15,12 +15,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.worker import ROOT
+from benchmarks.worker import ROOT, variables
 
 REFUSED = 2  # Weft's exit code for what cannot be
 START_SECONDS = 240.0  # more than any start takes
@@ -48,6 +48,7 @@ class Measured:
     root: Path  # where runs are kept meanwhile
     flags: Sequence[str] = ()
     steps: int = 0  # of a run; 0: not known yet
+    checkout: Path = ROOT  # whose Weft
 
     def prepare(self, guess: int) -> None:
         """Find how many steps take ``seconds``, by a run of ``guess`` steps; raises :class:`NotRun`."""
@@ -67,7 +68,8 @@ class Measured:
         asked += [part for name, value in algorithm.items() for part in (f"--algo.{name}", str(value))]
         folder = Path(tempfile.mkdtemp(dir=self.root))
         try:
-            summary = run(self.environment, [*asked, *self.flags], folder, START_SECONDS + 20 * self.seconds)
+            limit = START_SECONDS + 20 * self.seconds
+            summary = run(self.environment, [*asked, *self.flags], folder, limit, checkout=self.checkout)
             return summary, records(folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -93,12 +95,30 @@ def records(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in written.read_text().splitlines()]
 
 
-def run(environment: str, flags: Sequence[str], folder: Path, limit: float) -> dict[str, Any]:
-    """``weft train ppo`` with its run in ``folder``; its summary. :class:`NotRun` where it fails or takes too long."""
-    command = [sys.executable, "-m", "weft.cli.main", "train", "ppo", environment, *flags]
+def run(
+    environment: str,
+    flags: Sequence[str],
+    folder: Path,
+    limit: float,
+    *,
+    algorithm: str = "ppo",
+    checkout: Path = ROOT,
+    settings: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """``weft train`` of a checkout with its run in ``folder``; its summary. ``settings`` are environment variables.
+
+    Raises :class:`NotRun` where it fails or takes longer than ``limit`` seconds.
+    """
+    command = [sys.executable, "-m", "weft", "train", algorithm, environment, *flags]
     command += ["--json", "--quiet", "--root", str(folder), "--no-tensorboard"]
     process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
+        command,
+        cwd=checkout,
+        env=variables(checkout) | dict(settings or {}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
     )
     try:
         out, err = process.communicate(timeout=limit)

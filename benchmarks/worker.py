@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,13 +15,24 @@ from typing import Any, Self
 ROOT = Path(__file__).resolve().parent.parent
 
 
-class Worker:
-    """``python -m module`` in a process of its own, answering one request at a time; a context manager."""
+def variables(checkout: Path) -> dict[str, str]:
+    """The environment of a process that shall import ``weft`` and ``benchmarks`` from ``checkout``."""
+    others = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": f"{checkout}{os.pathsep}{others}" if others else str(checkout)}
 
-    def __init__(self, module: str, python: str | Path = sys.executable) -> None:
+
+class Worker:
+    """``python -m module`` of a checkout, in a process of its own; answers one request at a time; a context manager."""
+
+    def __init__(self, module: str, python: str | Path = sys.executable, checkout: Path = ROOT) -> None:
         self.module = module
         self._process = subprocess.Popen(
-            [str(python), "-m", module], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [str(python), "-m", module],
+            cwd=checkout,
+            env=variables(checkout),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def prepare(self, name: str, kind: str, seconds: float, **fields: Any) -> Callable[[], float]:

@@ -64,7 +64,7 @@ def test_what_was_made_while_the_learner_compiled_is_left_out() -> None:
 def test_a_run_with_too_few_records_is_made_longer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[str] = []
 
-    def run(environment: str, flags: list[str], folder: Path, limit: float) -> dict[str, float]:
+    def run(environment: str, flags: list[str], folder: Path, limit: float, **how: Path) -> dict[str, float]:
         asked.append(flags[flags.index("--steps") + 1])
         lines = [record(1.0, 10), record(2.5, 20), record(4.5, 60)][: 2 if len(asked) < 3 else 3]
         (folder / "a-run").mkdir()
