@@ -26,7 +26,8 @@ class Bench:
     """Gauges over an account and channels that a test fills in, at a time that it sets."""
 
     def __init__(self, plan: str, *, channel: str = "shm", warm_up: int = 0) -> None:
-        self.blueprint: Blueprint = draft(parse(plan), 16, Machine(cores=4), Manner(channel=channel))
+        manner = Manner(lockstep=False, max_lag=1, ring=2, channel=channel)
+        self.blueprint: Blueprint = draft(parse(plan), 16, Machine(cores=4), manner)
         spec = ChannelSpec("any", (Leaf("x", (3, 2), "float32"), Leaf("y", (), "bool")), 1, Delivery.BLOCK)
         self.channels: dict[str, Any] = {
             w.name: SimpleNamespace(committed=0, spec=w) for w in self.blueprint.wires if w.scheme != "inproc"

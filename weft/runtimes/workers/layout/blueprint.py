@@ -109,12 +109,12 @@ class Blueprint:
 
 @dataclass(frozen=True)
 class Manner:
-    """How a run's processes work together: nothing of it is the algorithm's."""
+    """How a run's processes work together; the run's settings decide it (``prepare.settings``)."""
 
-    lockstep: bool = False
-    max_lag: int = 1  # versions that a sample's params may be behind when it is trained on
-    ring: int = 2  # slices of an env worker's environments
-    channel: str = "shm"
+    lockstep: bool
+    max_lag: int  # versions that a sample's params may be behind when it is trained on
+    ring: int  # slices of an env worker's environments
+    channel: str
 
 
 def draft(plan: Plan, envs: int, machine: Machine, manner: Manner, *, pure_env: bool = False) -> Blueprint:
