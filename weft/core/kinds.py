@@ -83,7 +83,7 @@ _CHECKS: dict[Any, _Check] = {
 def _check_for(kind: Any) -> _Check | None:
     """How one type is checked; None where it cannot be."""
     found = _CHECKS.get(get_origin(kind) or kind)
-    if found is not None or not isinstance(kind, type) or getattr(kind, "_is_protocol", False):
+    if found is not None or kind is Any or not isinstance(kind, type) or getattr(kind, "_is_protocol", False):
         return found
     words = f"a {kind.__module__.partition('.')[0]}.{kind.__qualname__}"  # weft.Plan is defined in weft.plans.plan
     return _Check(words, lambda value: isinstance(value, kind), _same)

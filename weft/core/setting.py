@@ -40,7 +40,7 @@ class Setting:
     above: float | None = None
     at_most: float | None = None
     choices: tuple[str, ...] = ()
-    unit: str = ""  # what ``at_least`` counts, in messages: "at least 1 slice"
+    unit: str = ""  # what is counted, in messages: "at least 1 slice"
     noun: str = ""  # what an unknown choice is called; the field's name unless given
     only: Only = ""
     argument: str = ""  # the name of a positional argument of the command line; a flag unless given
@@ -50,11 +50,9 @@ class Setting:
         """The bounds in words; empty where there are none."""
         if self.at_least is not None and self.at_most is not None:
             return f"between {self.at_least} and {self.at_most}"
-        if self.at_least is not None:
-            return f"at least {self.at_least} {self.unit}".rstrip()
-        if self.at_most is not None:
-            return f"at most {self.at_most} {self.unit}".rstrip()
-        return "" if self.above is None else f"above {self.above}"
+        bounds = {"at least": self.at_least, "above": self.above, "at most": self.at_most}
+        words = " and ".join(f"{name} {bound}" for name, bound in bounds.items() if bound is not None)
+        return f"{words} {self.unit}".rstrip()
 
     def in_range(self, value: Any) -> bool:
         """Whether a value is within the bounds. NaN is within none."""
