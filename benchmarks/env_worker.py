@@ -53,7 +53,8 @@ def memory(status: str) -> tuple[float, float]:
 def worker(name: str) -> tuple[float, tuple[float, float]]:
     """Start one, step it once: (seconds, memory)."""
     prepared = prepare(RunConfig("ppo", name, plan="env | act | learn", envs=ENVS, vector="each"))
-    blueprint = draft(prepared.plan, ENVS, Machine(), Manner(ring=1))
+    manner = Manner(prepared.lockstep, prepared.max_lag, ring=1, channel="shm")
+    blueprint = draft(prepared.plan, ENVS, Machine(), manner)
     specs = channel_specs(blueprint, prepared.algorithm, compiled=False)
     common = {
         "algorithm": to_recipe(prepared.algorithm),

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from weft.core.errors import ConfigError, RunError
+from weft.core.keywords import split, takes
 from weft.core.recipe import refuse_while_importing
+from weft.core.setting import declared
 from weft.core.types import TrainState
 from weft.envs.protocol import EnvLike
 from weft.graph.algorithm import Algorithm
@@ -20,67 +22,23 @@ from weft.runtimes.prepare.jax_setup import set_up
 from weft.services.config_json import to_json
 
 
-def train(
-    algorithm: Algorithm | str,
-    environment: EnvLike,
-    *,
-    plan: str | Plan = "inline",
-    steps: int | None = None,
-    seed: int = 0,
-    seeds: int = 0,
-    envs: int | None = None,
-    run: str | None = None,
-    root: str | Path = "runs",
-    vector: str = "auto",
-    env_options: Mapping[str, Any] | None = None,
-    on: str = "local",
-    quiet: bool = False,
-    tensorboard: bool = True,
-    wandb: str | None = None,
-    checkpoint_seconds: float = 30.0,
-    lockstep: bool = False,
-    max_lag: int | None = None,
-    ring: int = 2,
-    channel: str = "shm",
-    hang_seconds: float = 60.0,
-    **fields: Any,
-) -> Run:
+@takes(RunConfig, Settings)
+def train(algorithm: Algorithm | str, environment: EnvLike, **fields: Any) -> Run:
     """Train, or go on with a run that exists; blocks until it ends.
 
     ``algorithm`` is an object, used as it is, or a name (``"ppo"``), which takes the settings tuned for the
     environment; ``fields`` change its hyper-parameters. ``environment`` is a name, a JAX environment, or a function
-    that makes a Gymnasium one. ``steps`` are environment steps for each seed; ``seeds`` trains that many side by side,
-    from ``seed`` on.
-
-    Where the plan has several groups they run in worker processes. ``lockstep``: learn only from what the current
-    params did, so that the result is the same for every plan; else params may be up to ``max_lag`` versions behind (1
-    unless set). ``ring`` is how many slices an env worker cuts its environments into, ``channel`` what joins the
-    workers (``"shm"`` or ``"tcp"``), ``hang_seconds`` how long one may be stuck before it is replaced.
+    that makes a Gymnasium one. Where the plan has several groups they run in worker processes.
     """
     from weft.runtimes.loop.train import train as train_locally
 
     refuse_while_importing("weft.train")
-    _check_runtime(on)
+    (asked, how), fields = split(fields, RunConfig, Settings)
     set_up(cache=False)
-    options = {} if env_options is None else env_options
-    config = RunConfig(
-        algorithm, environment, fields, plan, steps, seed, seeds, envs, vector, options, lockstep, max_lag
-    )
-    settings = Settings(
-        Path(root),
-        run,
-        quiet,
-        tensorboard,
-        wandb,
-        checkpoint_seconds,
-        ring=ring,
-        channel=channel,
-        hang_seconds=hang_seconds,
-    )
-    return train_locally(config, settings)
+    return train_locally(RunConfig(algorithm, environment, fields=fields, **asked), Settings(**how))
 
 
-def load(run: str | Path, *, root: str | Path = "runs", **objects: Any) -> Run:
+def load(run: str | Path, *, root: str | Path = Settings.root, **objects: Any) -> Run:
     """A run from its folder: its newest whole checkpoint. Built-in and importable environments and algorithms only.
 
     A folder holds plain data alone. What the algorithm was given besides, such as a ``network``, is given again here.
@@ -89,7 +47,7 @@ def load(run: str | Path, *, root: str | Path = "runs", **objects: Any) -> Run:
 
 
 def evaluate(
-    run: Run | str | Path, *, episodes: int = 20, root: str | Path = "runs", greedy: bool = True, seed: int = 0
+    run: Run | str | Path, *, episodes: int = 20, root: str | Path = Settings.root, greedy: bool = True, seed: int = 0
 ) -> Evaluation:
     """Play whole episodes with a run's policy: mean, deviation, and each return.
 
@@ -108,9 +66,9 @@ def show(
     algorithm: Algorithm | str,
     environment: EnvLike,
     *,
-    plan: str | Plan = "inline",
-    envs: int | None = None,
-    ring: int = 2,
+    plan: str | Plan = RunConfig.plan,
+    envs: int | None = RunConfig.envs,
+    ring: int = Settings.ring,
     mermaid: bool = False,
 ) -> str:
     """A drawing of what a plan makes of an algorithm: groups, fragments, streams with their shapes and sizes.
@@ -175,18 +133,9 @@ def _stored(config: Mapping[str, Any], objects: Mapping[str, Any] | None = None)
     plain = {name: _from_json(value) for name, value in config["algo"].items()}
     if known := [name for name in objects or {} if name in plain]:
         raise ConfigError(f"the run's folder says what {', '.join(known)} was; only what it cannot hold is given again")
-    return RunConfig(
-        algorithm=config["algorithm"],
-        environment=config["environment"],
-        fields={**plain, **(objects or {})},
-        plan="inline",  # params do not depend on the plan, and the machine may be another
-        steps=config["steps"],
-        seed=config["seed"],
-        seeds=config["seeds"],
-        envs=config["envs"],
-        vector=config["vector"],
-        env_options=config["env_options"],
-    )
+    asked = {name: config[name] for name in declared(RunConfig) if name in config}
+    asked["plan"] = "inline"  # params do not depend on the plan, and the machine may be another
+    return RunConfig(**asked, fields={**plain, **(objects or {})})
 
 
 def _check_objects(run: str, config: Mapping[str, Any], prepared: Prepared, warn: Callable[[str], None]) -> None:
@@ -209,10 +158,3 @@ def _from_json(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_from_json(v) for v in value)
     return float(value) if value in ("inf", "-inf") else value
-
-
-def _check_runtime(on: str) -> None:
-    if on == "ray":
-        raise ConfigError("on='ray': the Ray runtime is not in this version yet; use on='local'")
-    if on != "local":
-        raise ConfigError(f"unknown runtime {on!r} for on=; known: local")

@@ -45,7 +45,7 @@ from command_line import Weft
         ("ppo CartPole-v1 --on ray", "the Ray runtime is not in this version yet"),
         ("ppo CartPole-v1 --steps 0", "steps must be at least 1, got 0"),
         ("ppo CartPole-v1 --envs 0", "envs must be at least 1, got 0"),
-        ("ppo CartPole-v1 --seeds 0", "--seeds must be at least 1, got 0"),
+        ("ppo CartPole-v1 --seeds -1", "seeds must be at least 0, got -1"),
         ("ppo CartPole-v1 --seed -1", "seed must be between 0 and 2147483647, got -1"),
         ("ppo CartPole-v1 --seeds 2 --plan (env+act+learn)*2", "Use one of the two"),
         ("ppo CartPole-v1 --algo.minibatches 7", "7 minibatches, which leaves a remainder"),

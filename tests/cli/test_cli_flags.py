@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,20 +14,21 @@ from weft.cli.fields import split_env_options
 from weft.cli.flags import Flags, parse, positional_words
 from weft.cli.values import can_be_said, metavar, read, write
 from weft.core.errors import ConfigError, UnknownName
+from weft.core.setting import REQUIRED, setting
 
 
 @dataclass
 class Options:
     """Each kind of flag."""
 
-    name: str = field(metadata={"name": "NAME"})  # which one
+    name: str = setting(REQUIRED, "which one", argument="NAME")
     where: Path = Path("here")
     steps: int | None = None  # how many
     rate: float = 0.5
     mode: Literal["fast", "slow"] = "fast"
     quiet: bool = False  # say nothing
     colour: bool = True
-    maybe: str = field(default="", metadata={"name": "MAYBE"})
+    maybe: str = setting("", "", argument="MAYBE")
 
 
 @dataclass
@@ -169,7 +170,7 @@ def test_unknown_flags_and_fields() -> None:
 
 
 def test_comments_are_found_beside_their_fields() -> None:
-    assert field_comments(Options) == {"name": "which one", "steps": "how many", "quiet": "say nothing"}
+    assert field_comments(Options) == {"steps": "how many", "quiet": "say nothing"}
     assert field_comments(dataclasses.make_dataclass("Made", ["x"])) == {}
 
 

@@ -8,6 +8,9 @@ from weft.plans import Machine, parse
 from weft.plans.plan import Plan
 from weft.runtimes.workers.layout.blueprint import Blueprint, Manner, draft
 
+MANNER: dict[str, Any] = {"lockstep": False, "max_lag": 1, "ring": 2, "channel": "shm"}
+"""What tests take unless they say otherwise."""
+
 
 def resolved(expression: str) -> Plan:
     """A plan whose counts are all written."""
@@ -21,4 +24,4 @@ def drafted(
     expression: str, envs: int = 8, machine: Machine | None = None, pure_env: bool = False, **manner: Any
 ) -> Blueprint:
     """The blueprint of an expression for ``envs`` environments."""
-    return draft(resolved(expression), envs, machine or Machine(cores=2), Manner(**manner), pure_env=pure_env)
+    return draft(resolved(expression), envs, machine or Machine(cores=2), Manner(**MANNER | manner), pure_env=pure_env)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,8 @@ import msgspec
 
 from weft.cli.flags import Flags, parse
 from weft.cli.reserved import stdout_reserved
+from weft.core.setting import REQUIRED, setting
+from weft.runtimes.prepare.settings import Settings
 
 if TYPE_CHECKING:
     from weft.runtimes.policies.evaluate import Evaluation
@@ -24,22 +26,24 @@ ABOUT = "Play whole episodes with a trained run's policy; nothing is learned, an
 class EvalFlags:
     """How to play, and what to show."""
 
-    run: str = field(metadata={"name": "RUN"})  # the run's name, or its folder
-    episodes: int = 20  # how many to play
-    sample: bool = False  # draw actions from the policy instead of taking the likeliest
-    seed: int | None = None  # of the episodes; unless set: follows from the run's, and never one trained on
-    video: bool = False  # record one more episode into the run's videos/ (mp4 where there is an encoder, else gif)
-    root: Path = Path("runs")  # the folder that runs are kept in
-    json: bool = False  # the result as one line of JSON on stdout, and nothing else there
+    run: str = setting(REQUIRED, "the run's name, or its folder", argument="RUN")
+    episodes: int = setting(20, "how many to play")
+    sample: bool = setting(False, "draw actions from the policy instead of taking the likeliest")
+    seed: int | None = setting(None, "of the episodes; unless set: follows from the run's, and never one trained on")
+    video: bool = setting(
+        False, "record one more episode into the run's videos/ (mp4 where there is an encoder, else gif)"
+    )
+    json: bool = setting(False, "the result as one line of JSON on stdout, and nothing else there")
 
 
 def main(command: str, arguments: list[str]) -> int:
     """Parse, play, print."""
-    (given,) = parse("weft eval", ABOUT, arguments, Flags(EvalFlags))
-    flags = EvalFlags(**given)
+    groups = Flags(EvalFlags), Flags(Settings, "the run's folder", names=("root",))
+    given, kept = parse("weft eval", ABOUT, arguments, *groups)
+    flags, root = EvalFlags(**given), Settings(**kept).root
     _hush_pygame()
     with stdout_reserved() if flags.json else nullcontext():
-        folder, results, video = _evaluate(flags)
+        folder, results, video = _evaluate(flags, root)
     if flags.json:
         print(msgspec.json.encode(_as_json(results, video)).decode())
         return 0
@@ -54,7 +58,7 @@ def main(command: str, arguments: list[str]) -> int:
     return 0
 
 
-def _evaluate(flags: EvalFlags) -> tuple[Path, dict[int, Evaluation], Path | None]:
+def _evaluate(flags: EvalFlags, root: Path) -> tuple[Path, dict[int, Evaluation], Path | None]:
     """The run's folder, the results of each of its seeds, and where the video is."""
     from weft.runtimes.prepare.jax_setup import set_up
 
@@ -64,7 +68,7 @@ def _evaluate(flags: EvalFlags) -> tuple[Path, dict[int, Evaluation], Path | Non
     from weft.runtimes.policies.video import video_suffix, write_video
 
     suffix = video_suffix() if flags.video else ""  # before the episodes are played, not after
-    run, prepared = open_run_folder(flags.run, flags.root, warn=_warn)
+    run, prepared = open_run_folder(flags.run, root, warn=_warn)
     seed = prepared.seed if flags.seed is None else flags.seed
     results = {}
     for k in range(max(prepared.seeds, 1)):

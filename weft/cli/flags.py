@@ -1,7 +1,8 @@
-"""Flags from dataclasses: a field is a flag, its type says what may follow, the comment beside it is the help.
+"""Flags from dataclasses: a field is a flag, and its type says what may follow.
 
-A field with the metadata ``{"name": "ALGO"}`` is a positional argument of that name; it may be left out where the field
-has a default. A bool is a switch: ``--quiet`` where the default is False, ``--no-tensorboard`` where it is True.
+A field declared by ``weft.core.setting`` says its own help; of an algorithm's fields the comments beside them are the
+help. A setting with ``argument="ALGO"`` is a positional argument of that name; it may be left out where it has a
+default. A bool is a switch: ``--quiet`` where the default is False, ``--no-tensorboard`` where it is True.
 """
 
 from __future__ import annotations
@@ -12,19 +13,22 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, cast
 
 from weft.cli.comments import field_comments
-from weft.cli.values import can_be_said, hints_of, is_many, metavar, read, without_none, write
+from weft.cli.values import can_be_said, is_many, metavar, read, sayable, write
 from weft.core.errors import ConfigError, UnknownName
+from weft.core.kinds import hints_of
+from weft.core.setting import Setting, default_of
 
 HELP = ("-h", "--help")
+_NOTHING = Setting("")  # of a field that is not declared as a setting
 _NUMBER = re.compile(r"-\.?\d")
 
 
 @dataclass(frozen=True)
 class Flags:
-    """Flags for the fields of ``cls``, under a title in the help.
+    """Flags for the fields of ``cls``, or for those called ``names``, under a title in the help.
 
     ``prefix`` comes before each name (``algo.``), and makes every flag take a value, a bool's too. ``defaults``
     replaces some of the class's own in the help; ``kind`` is what an unknown one is called in the error.
@@ -36,13 +40,29 @@ class Flags:
     about: str = ""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     kind: str = "flag"
+    names: Sequence[str] = ()
 
     def fields(self) -> dict[str, tuple[dataclasses.Field[Any], Any]]:
         """Those that a command line can say: the field and its type, by name."""
-        hints = hints_of(self.cls)
-        if not self.prefix:  # None is said by leaving the flag out, and "none" may be a name
-            hints = {name: without_none(kind) for name, kind in hints.items()}
-        return {f.name: (f, hints[f.name]) for f in dataclasses.fields(self.cls) if can_be_said(hints[f.name])}
+        kinds = {f.name: self._kind(f) for f in dataclasses.fields(self.cls) if not self.names or f.name in self.names}
+        return {
+            f.name: (f, kinds[f.name])
+            for f in dataclasses.fields(self.cls)
+            if f.name in kinds and can_be_said(kinds[f.name])
+        }
+
+    def flag(self, name: str) -> str:
+        """How a field's flag is spelt: ``--max-lag``, ``--no-tensorboard``, ``--algo.clip``."""
+        declared, kind = self.fields()[name]
+        no = "no-" if _switch(self, declared, kind) and declared.default else ""
+        return f"--{no}{self.prefix}{name.replace('_', '-')}"
+
+    def _kind(self, declared: dataclasses.Field[Any]) -> Any:
+        choices = _says(declared).choices
+        if choices:
+            return Literal[choices]
+        kind = hints_of(self.cls)[declared.name]
+        return kind if self.prefix else sayable(kind)  # None is said by leaving the flag out, and "none" may be a name
 
 
 def parse(command: str, about: str, arguments: Sequence[str], *groups: Flags, after: str = "") -> list[dict[str, Any]]:
@@ -66,7 +86,7 @@ def parse(command: str, about: str, arguments: Sequence[str], *groups: Flags, af
 
 def positional_words(arguments: Sequence[str], *groups: Flags) -> list[str]:
     """The words that belong to no flag, as far as can be told before the algorithm, and so its fields, are known."""
-    switches = {_flag(g, name) for g in groups for name, (f, kind) in g.fields().items() if _switch(g, f, kind)}
+    switches = {g.flag(name) for g in groups for name, (f, kind) in g.fields().items() if _switch(g, f, kind)}
     words: list[str] = []
     waiting = iter(arguments)
     for argument in waiting:
@@ -113,18 +133,19 @@ def _add(parser: _Parser, group: Flags) -> None:
     section = parser.add_argument_group(group.title, group.about or None)
     comments = field_comments(group.cls)
     for name, (declared, kind) in group.fields().items():
-        text = comments.get(name, "").replace("%", "%%")
+        text = (_says(declared).help or comments.get(name, "")).replace("%", "%%")
         options: dict[str, Any] = {"dest": group.prefix + name, "default": argparse.SUPPRESS}
         if _positional(declared):
             nargs = None if declared.default is dataclasses.MISSING else "?"
-            named = declared.metadata["name"]
+            named = _says(declared).argument
             section.add_argument(metavar=named, nargs=nargs, help=text, action=_Read, kind=kind, **options)
             continue
-        flag = _flag(group, name)
+        flag = group.flag(name)
         if _switch(group, declared, kind):
+            text = f"do not {text}" if declared.default and text else text
             section.add_argument(flag, action="store_const", const=not declared.default, help=text, **options)
             continue
-        default = group.defaults.get(name, _default(declared))
+        default = group.defaults.get(name, default_of(declared))
         shown = f"[{write(default)}]".replace("%", "%%") if default is not None or group.prefix else ""
         section.add_argument(
             flag,
@@ -137,16 +158,16 @@ def _add(parser: _Parser, group: Flags) -> None:
         )
 
 
+def _says(declared: dataclasses.Field[Any]) -> Setting:
+    return cast(Setting, declared.metadata.get("setting", _NOTHING))
+
+
 def _positional(declared: dataclasses.Field[Any]) -> bool:
-    return "name" in declared.metadata
-
-
-def _default(declared: dataclasses.Field[Any]) -> Any:
-    return declared.default if declared.default_factory is dataclasses.MISSING else declared.default_factory()
+    return bool(_says(declared).argument)
 
 
 def _in_usage(declared: dataclasses.Field[Any]) -> str:
-    name: str = declared.metadata["name"]
+    name = _says(declared).argument
     return name if declared.default is dataclasses.MISSING else f"[{name}]"
 
 
@@ -154,15 +175,9 @@ def _switch(group: Flags, declared: dataclasses.Field[Any], kind: Any) -> bool:
     return kind is bool and not group.prefix and not _positional(declared)
 
 
-def _flag(group: Flags, name: str) -> str:
-    declared, kind = group.fields()[name]
-    no = "no-" if _switch(group, declared, kind) and declared.default else ""
-    return f"--{no}{group.prefix}{name.replace('_', '-')}"
-
-
 def _tidy(command: str, arguments: Sequence[str], groups: Sequence[Flags]) -> list[str]:
     """The arguments with flags spelt as we spell them; an unknown one is refused with the nearest that is known."""
-    known = {_flag(g, name) for g in groups for name, (declared, _) in g.fields().items() if not _positional(declared)}
+    known = {g.flag(name) for g in groups for name, (declared, _) in g.fields().items() if not _positional(declared)}
     tidy: list[str] = []
     for argument in arguments:
         if tidy and tidy[-1].startswith("--") and "=" not in tidy[-1] and _NUMBER.match(argument):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from weft.cli.flags import Flags, parse
+from weft.core.setting import setting
 
 
 @dataclass(frozen=True)
@@ -17,8 +18,8 @@ class NoFlags:
 class EnvsFlags:
     """Which environments to list."""
 
-    match: str = field(default="", metadata={"name": "MATCH"})  # only names or descriptions that contain this
-    all: bool = False  # every registered version, not only the latest
+    match: str = setting("", "only names or descriptions that contain this", argument="MATCH")
+    all: bool = setting(False, "every registered version, not only the latest")
 
 
 def main(command: str, arguments: list[str]) -> int:

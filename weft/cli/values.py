@@ -6,11 +6,11 @@ import functools
 import math
 import operator
 import types
-import typing
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from weft.core.errors import ConfigError, nearest
+from weft.core.kinds import is_union
 
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _PLAIN: dict[Any, str] = {int: "INT", float: "FLOAT", bool: "true|false", str: "TEXT", Path: "PATH"}
@@ -23,7 +23,7 @@ def can_be_said(kind: Any) -> bool:
     if get_origin(kind) is tuple:
         inner = get_args(kind)
         return len(inner) == 2 and inner[1] is Ellipsis and can_be_said(inner[0]) and not is_many(inner[0])
-    return _is_union(kind) and all(can_be_said(option) and not is_many(option) for option in get_args(kind))
+    return is_union(kind) and all(can_be_said(option) and not is_many(option) for option in get_args(kind))
 
 
 def is_many(kind: Any) -> bool:
@@ -43,11 +43,14 @@ def read(kind: Any, words: list[str]) -> Any:
     return _read_one(kind, words[0])
 
 
-def without_none(kind: Any) -> Any:
-    """The type less None, where that is one of its options."""
-    if not _is_union(kind):
-        return kind
-    return functools.reduce(operator.or_, [option for option in get_args(kind) if option is not types.NoneType])
+def sayable(kind: Any) -> Any:
+    """The part of a type that a command line can say where None is said by leaving the flag out: its other options.
+
+    ``Any`` where there is none.
+    """
+    options = get_args(kind) if is_union(kind) else (kind,)
+    said = [option for option in options if option is not types.NoneType and can_be_said(option)]
+    return functools.reduce(operator.or_, said) if said else Any
 
 
 def metavar(kind: Any) -> str:
@@ -58,7 +61,7 @@ def metavar(kind: Any) -> str:
         return metavar(get_args(kind)[0])
     if get_origin(kind) is Literal:
         return "{" + ",".join(str(choice) or "none" for choice in get_args(kind)) + "}"
-    if _is_union(kind):
+    if is_union(kind):
         return "|".join(metavar(option) for option in get_args(kind))
     return _PLAIN[kind]
 
@@ -75,7 +78,7 @@ def write(value: Any) -> str:
 
 
 def _read_one(kind: Any, word: str) -> Any:
-    if _is_union(kind):
+    if is_union(kind):
         if types.NoneType in get_args(kind) and word.lower() in ("none", "null"):
             return None
         options = [option for option in get_args(kind) if option is not types.NoneType]
@@ -130,15 +133,3 @@ def _number(word: str) -> float:
     if math.isnan(number):
         raise ConfigError(f"expected a number, got {word!r}")
     return number
-
-
-def _is_union(kind: Any) -> bool:
-    return get_origin(kind) in (Union, types.UnionType)
-
-
-def hints_of(cls: type) -> dict[str, Any]:
-    """The types of a class's fields; ``Any`` where they cannot be made out (a name that only a type checker sees)."""
-    try:
-        return typing.get_type_hints(cls)
-    except (NameError, AttributeError, TypeError):
-        return dict.fromkeys(cls.__dataclass_fields__, Any)  # type: ignore[attr-defined]

@@ -21,8 +21,6 @@ from weft.envs.probe import probe
 from weft.envs.protocol import EnvSource
 from weft.envs.vectoriser import VectoriserFactory
 
-VECTOR_MODES = ("auto", "native", "each")
-
 _OLD_ATARI_ID = re.compile(r"NoFrameskip|Deterministic|-ram(NoFrameskip|Deterministic)?-v\d+$")
 
 

@@ -126,5 +126,8 @@ class EnvSource:
     code: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
 
-EnvLike: TypeAlias = "str | JaxEnv | EnvSource | Callable[[], Any]"
+EnvLike: TypeAlias = str | JaxEnv | EnvSource | Callable[[], Any]
 """A name, a JAX environment, an opened source, or a function that makes a ``gymnasium.Env`` or a JAX environment."""
+
+VECTOR_MODES = ("auto", "native", "each")
+"""How a Gymnasium environment is batched: by its own vector environment where it has one, always, or one by one."""

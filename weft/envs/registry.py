@@ -9,9 +9,9 @@ from weft.core.errors import ConfigError, UnknownName
 from weft.core.identity import identity
 from weft.envs.builtin import BUILTIN
 from weft.envs.factory import is_jax_env, load_factory, open_factory
-from weft.envs.gymnasium import VECTOR_MODES, open_gymnasium
+from weft.envs.gymnasium import open_gymnasium
 from weft.envs.importing import importable
-from weft.envs.protocol import EnvLike, EnvSource, JaxEnv
+from weft.envs.protocol import VECTOR_MODES, EnvLike, EnvSource, JaxEnv
 
 SCHEMES: Mapping[str, str] = {
     "weft": "built in, in JAX",

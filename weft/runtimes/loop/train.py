@@ -33,7 +33,7 @@ from weft.runtimes.loop.engine import Engine, Report, StateLost
 from weft.runtimes.loop.interrupt import Interrupt, interruptible
 from weft.runtimes.loop.summary import summarise
 from weft.runtimes.policies.run import Run
-from weft.runtimes.prepare.config import Prepared, RunConfig, Settings, layout_of, prepare
+from weft.runtimes.prepare.config import Prepared, RunConfig, Settings, layout_of, prepare, without_effect
 from weft.services import checkpoints
 from weft.services.run_folder import RunFolder, default_name, open_run
 from weft.telemetry.ledger import Ledger
@@ -66,7 +66,7 @@ def train(config: RunConfig, settings: Settings) -> Run:
         interruptible() as interrupt,
     ):
         execution = _Execution(prepared, settings, folder, interrupt)
-        execution.warnings += settings.without_effect(prepared, config.max_lag)
+        execution.warnings += without_effect(prepared, config, settings)
         return execution.run(engine)
 
 

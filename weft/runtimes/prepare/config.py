@@ -1,116 +1,45 @@
-"""What a run is: everything that decides its result, resolved before anything starts."""
+"""A run, prepared: its environment opened, every default filled, everything checked before anything starts."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.core.errors import ConfigError, UnknownName
+from weft.core.errors import ConfigError
 from weft.core.identity import identity
 from weft.core.kinds import is_whole, wrong_kind
+from weft.core.setting import declared
 from weft.core.specs import Spec
-from weft.envs.protocol import EnvLike, EnvSource
+from weft.envs.protocol import EnvSource
 from weft.graph.algorithm import Algorithm
 from weft.graph.graph import Graph
 from weft.plans import Machine, Plan, catalogue, executable, needs_workers, resolve
-from weft.runtimes.prepare.kinds import check_kinds
+from weft.runtimes.prepare.settings import MAX_SEED, RunConfig, Settings
 
 if TYPE_CHECKING:
     from weft.runtimes.compiled.replicas import Layout
 
-
-CHANNELS = ("shm", "tcp")
-
-DEFAULT_LAG = 1
-"""Versions that params may be behind, unless told: learn and act overlap, and on-policy algorithms hardly notice."""
-
-MAX_SEED = 2**31 - 1
-"""Seeds are int32 on the device; those of a run go from ``seed`` to ``seed + seeds``."""
+__all__ = ["Prepared", "RunConfig", "Settings", "layout_of", "prepare", "without_effect"]
 
 
-@dataclass(frozen=True)
-class RunConfig:
-    """What the user asked for; None means: as tuned for the environment."""
+@dataclass(frozen=True, kw_only=True)
+class Prepared(RunConfig):
+    """A run's config with every default filled: what it will do, checked, before it has done anything.
 
-    algorithm: Algorithm | str
-    environment: EnvLike
-    fields: Mapping[str, Any] = field(default_factory=dict)  # the algorithm's fields to change, where it is a name
-    plan: str | Plan = "inline"
-    steps: int | None = None
-    seed: int = 0
-    seeds: int = 0  # how many to train side by side, from ``seed`` on; 0: one, without a seed axis
-    envs: int | None = None
-    vector: str = "auto"
-    env_options: Mapping[str, Any] = field(default_factory=dict)
-    lockstep: bool = False  # each learn call eats exactly the unrolls of the current params, whatever the plan
-    max_lag: int | None = None  # versions that params may be behind otherwise; None: DEFAULT_LAG
+    Every setting of ``RunConfig`` is here too; those that are declared again have become more definite.
+    """
 
-    def __post_init__(self) -> None:
-        check_kinds(self)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a run is carried out: nothing here changes its result."""
-
-    root: Path = Path("runs")
-    run: str | None = None  # the folder's name; None: from algorithm, environment and seed
-    quiet: bool = False
-    tensorboard: bool = True
-    wandb: str | None = None  # the W&B project
-    checkpoint_seconds: float = 30.0
-    keep_checkpoints: int = 3
-    ring: int = 2  # slices of an env worker's environments, one stepping while others wait for their actions
-    channel: str = "shm"  # what streams between workers are made of: shm or tcp
-    hang_seconds: float = 60.0  # how long a worker may be stuck before it is killed and replaced
-
-    def __post_init__(self) -> None:
-        check_kinds(self)
-        if not self.checkpoint_seconds >= 0:  # nor NaN; with 0, whenever there is something to save
-            raise ConfigError(f"checkpoint_seconds must be at least 0, got {self.checkpoint_seconds:g}")
-        if self.ring < 1:
-            raise ConfigError(f"ring must be at least 1 slice, got {self.ring}")
-        if self.channel not in CHANNELS:
-            raise UnknownName("channel", self.channel, CHANNELS)
-        if not self.hang_seconds > 0:
-            raise ConfigError(f"hang_seconds must be above 0, got {self.hang_seconds:g}")
-
-    def without_effect(self, prepared: Prepared, max_lag: int | None) -> list[str]:
-        """What was asked for, here or as ``max_lag``, and does nothing in this run: a line for each, to warn with."""
-        where = "" if prepared.in_workers else f"the plan {str(prepared.plan)!r} runs in one process"
-        asked = {name: getattr(self, name) for name in ("ring", "channel", "hang_seconds")} if where else {}
-        lines = [f"{name}={value} has no effect: {where}" for name, value in asked.items() if value != _DEFAULTS[name]]
-        if max_lag and prepared.lockstep:
-            lines.insert(0, f"max_lag={max_lag} has no effect: {where or 'in lockstep params are never behind'}")
-        return lines
-
-
-_DEFAULTS = {f.name: f.default for f in dataclasses.fields(Settings)}
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A run with every default filled: what it will do, checked, before it has done anything."""
-
-    name: str  # the algorithm's
     algorithm: Algorithm  # bound, for one replica
-    source: EnvSource
-    graph: Graph
     plan: Plan
     steps: int
     envs: int  # in the whole run
-    seed: int
-    seeds: int
-    vector: str
-    env_options: Mapping[str, Any]
+    name: str  # the algorithm's
+    source: EnvSource
+    graph: Graph
     machine: Machine = field(default_factory=Machine)
-    lockstep: bool = True
-    max_lag: int = 0
 
     @property
     def in_workers(self) -> bool:
@@ -148,20 +77,13 @@ class Prepared:
         plain = self.algorithm.config()
         objects = [f.name for f in dataclasses.fields(self.algorithm) if f.name not in plain]
         code: dict[str, Any] = {name: identity(getattr(self.algorithm, name)) for name in objects}
-        return {
+        return {name: getattr(self, name) for name in declared(RunConfig)} | {
             "algorithm": self.name,
             "algo": plain,
             "code": {"algo": code, "environment": self.source.code},
             "environment": self.source.name,
             "env_options": dict(self.env_options),
-            "vector": self.vector,
             "plan": str(self.plan),
-            "lockstep": self.lockstep,
-            "max_lag": self.max_lag,
-            "seed": self.seed,
-            "seeds": self.seeds,
-            "envs": self.envs,
-            "steps": self.steps,
         }
 
 
@@ -178,11 +100,8 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     source = open_environment(config.environment, vector=config.vector, **config.env_options)
     algorithm, tuned = _algorithm(config, source)
-    envs, steps = int(config.envs or tuned[0]), int(config.steps or tuned[1])
-    for what, value in (("envs", config.envs), ("steps", config.steps), ("seeds", config.seeds or None)):
-        if value is not None and value < 1:
-            raise ConfigError(f"{what} must be at least 1, got {value}")
-    if not 0 <= config.seed <= MAX_SEED - config.seeds:
+    envs, steps = config.envs or tuned[0], config.steps or tuned[1]
+    if config.seed > MAX_SEED - config.seeds:
         raise ConfigError(f"seed must be between 0 and {MAX_SEED - config.seeds}, got {config.seed}")
     machine = Machine.here()
     learn_steps = math.ceil(steps / (envs * max(algorithm.unroll, 1)))
@@ -205,28 +124,32 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
             f"seeds={config.seeds} trains several seeds side by side on one device, and the plan {str(plan)!r} has "
             f"{copies}. Use one of the two: drop --seeds, or use the plan 'inline'."
         )
-    if config.max_lag is not None and config.max_lag < 0:
-        raise ConfigError(f"max_lag must be at least 0 versions, got {config.max_lag}")
     # One group is always in lockstep: it learns from what it has just done.
     lockstep = config.lockstep or len(plan.groups) == 1
     learn_steps *= _updates_per_batch(plan, lockstep)
     bound = algorithm.bind(Spec(source.spec, envs // replicas, learn_steps))
+    asked = {name: getattr(config, name) for name in declared(RunConfig)}
+    filled = {"algorithm": bound, "plan": plan, "steps": steps, "envs": envs, "lockstep": lockstep}
     return Prepared(
+        **asked | filled | {"max_lag": 0 if lockstep else config.max_lag},
         name=algorithm_name(algorithm),
-        algorithm=bound,
         source=source,
         graph=bound.graph(),
-        plan=plan,
-        steps=steps,
-        envs=envs,
-        seed=int(config.seed),
-        seeds=int(config.seeds),
-        vector=config.vector,
-        env_options=config.env_options,
         machine=machine,
-        lockstep=lockstep,
-        max_lag=0 if lockstep else DEFAULT_LAG if config.max_lag is None else int(config.max_lag),
     )
+
+
+def without_effect(prepared: Prepared, *asked: RunConfig | Settings) -> list[str]:
+    """What was asked for and does nothing in this run, by its declaration (``only``): a line for each, to warn with."""
+    where = "" if prepared.in_workers else f"the plan {str(prepared.plan)!r} runs in one process"
+    never_behind = where or "in lockstep params are never behind"
+    why = {"": "", "workers": where, "lag": never_behind if prepared.lockstep else ""}
+    return [
+        f"{name}={getattr(record, name)} has no effect: {why[one.says.only]}"
+        for record in asked
+        for name, one in declared(type(record)).items()
+        if why[one.says.only] and getattr(record, name) != one.default
+    ]
 
 
 def layout_of(prepared: Prepared) -> Layout:
@@ -268,8 +191,6 @@ def _algorithm(config: RunConfig, source: EnvSource) -> tuple[Algorithm, tuple[i
         algorithm = algorithm.with_fields(**{**settings.fields, **config.fields})
     else:
         algorithm = config.algorithm
-        if not isinstance(algorithm, Algorithm):
-            raise ConfigError(f"algorithm must be a name or a weft.Algorithm, got {algorithm!r}")
         algorithm = algorithm.with_fields(**config.fields)
         settings = tuned(algorithm_name(algorithm), source.name, source.spec)
     if not is_whole(algorithm.unroll):

@@ -1,0 +1,100 @@
+"""Every setting of a run, declared once: those that decide its result, and those that say how it is carried out.
+
+To add one, add a field here and use it. The command line, ``weft.train``, the checks and ``config.json`` follow from
+the declaration (``weft.core.setting``); ``python docs/generate_settings.py`` writes it into docs/runs.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from weft.core.errors import ConfigError
+from weft.core.setting import REQUIRED, check_settings, setting
+from weft.envs.protocol import VECTOR_MODES, EnvLike
+from weft.graph.algorithm import Algorithm
+from weft.plans.plan import Plan
+
+MAX_SEED = 2**31 - 1
+"""Seeds are int32 on the device; those of a run go from ``seed`` to ``seed + seeds``."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What decides a run's result. None means: as tuned for the environment."""
+
+    algorithm: Algorithm | str = setting(
+        REQUIRED, "a name (`weft algorithms`), or package.module:Class", argument="ALGO"
+    )
+    environment: EnvLike = setting(
+        REQUIRED,
+        "a Gymnasium id, weft:NAME, gymnax:NAME (`weft envs`), or package.module:factory",
+        argument="ENV",
+    )
+    _: KW_ONLY
+    plan: str | Plan = setting("inline", "where the fragments run: a name (`weft plans`) or an expression")
+    lockstep: bool = setting(
+        False, "learn only from what the current params did: the result is then the same for every plan"
+    )
+    max_lag: int = setting(
+        1,
+        "versions that params may be behind, unless in lockstep; older is dropped",
+        at_least=0,
+        unit="versions",
+        only="lag",
+    )
+    steps: int | None = setting(
+        None, "environment steps for each seed; unless set: tuned for the environment", at_least=1
+    )
+    seed: int = setting(0, "of everything that is random", at_least=0, at_most=MAX_SEED)
+    seeds: int = setting(0, "seeds to train side by side, from seed on; 0: one, without a seed axis", at_least=0)
+    envs: int | None = setting(None, "environments in the whole run; unless set: tuned for the environment", at_least=1)
+    vector: str = setting(
+        "auto", "Gymnasium: its own vector environment, or one by one", choices=VECTOR_MODES, noun="vector mode"
+    )
+    env_options: Mapping[str, Any] = setting(
+        {}, "options for the environment, a dict; on the command line --env.OPTION VALUE"
+    )
+    fields: Mapping[str, Any] = field(default_factory=dict)  # no setting: the algorithm's own fields to change
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How a run is carried out: nothing here changes its result."""
+
+    run: str | None = setting(None, "the run's name, its folder in root; unless set: ALGO-ENV-sSEED")
+    root: Path = setting(Path("runs"), "the folder that runs are kept in")
+    on: str = setting("local", "the runtime; ray is not in this version yet", choices=("local", "ray"), noun="runtime")
+    checkpoint_seconds: float = setting(
+        30.0, "from one checkpoint to the next; there is always one at the end", at_least=0
+    )
+    keep_checkpoints: int = setting(3, "how many of the newest checkpoints stay; older ones are removed", at_least=1)
+    ring: int = setting(
+        2,
+        "slices of an env worker's environments: one is stepped while others wait for their actions",
+        at_least=1,
+        unit="slice",
+        only="workers",
+    )
+    channel: str = setting(
+        "shm",
+        "what joins worker processes: shared memory, or sockets on this machine",
+        choices=("shm", "tcp"),
+        only="workers",
+    )
+    hang_seconds: float = setting(
+        60.0, "a worker that is stuck for so long is killed and replaced", above=0, only="workers"
+    )
+    tensorboard: bool = setting(True, "write TensorBoard files")
+    wandb: str | None = setting(None, "a W&B project to log to")
+    quiet: bool = setting(False, "show nothing but warnings")
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.on == "ray":
+            raise ConfigError("on='ray': the Ray runtime is not in this version yet; use on='local'")
