@@ -1,4 +1,4 @@
-"""Delivery: a rule of streams, known to the graph that states it and to the channels that obey it."""
+"""Delivery: what a stream does with a slow reader. The graph states it, and the channels obey it."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ class Delivery(Enum):
     """What a stream does when its reader is slower than its writer."""
 
     BLOCK = "block"  # the writer waits; nothing is lost
-    LATEST = "latest"  # only the newest is kept: params
+    LATEST = "latest"  # the writer never waits; the reader gets only the newest: params

@@ -1,4 +1,4 @@
-"""Channels: live streams, in memory, in shared memory or over a socket; NumPy only, so that workers never load JAX.
+"""Channels carry a stream between two ends: in memory, in shared memory or over a socket. They never load JAX.
 
-``channel`` is the contract, ``registry`` opens by scheme, ``bell`` is what ends wait on.
+``channel`` is the contract, ``registry`` opens a channel by its scheme, and an end waits on a ``bell``.
 """

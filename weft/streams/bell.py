@@ -1,4 +1,4 @@
-"""Bells: what an end sleeps on, and what the other end rings. An eventfd on Linux, a pipe elsewhere."""
+"""Bells: an end sleeps on its bell, and the other end rings it. An eventfd on Linux, a pipe elsewhere."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class Bell:
-    """Rung by any process that has it; waited on by one thread at a time. It remembers that it was rung, not how often.
+    """Any process that has it may ring it; one thread at a time waits on it. It remembers a ring, but not how many.
 
     Create it in the launcher, pass ``fds`` to children, and open it there with ``from_fd(*fds)``. ``fileno()`` becomes
-    readable when it is rung, so that it can also be polled together with sockets.
+    readable when the bell is rung, so it can also be polled together with sockets.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Bell:
 
     @classmethod
     def from_fd(cls, fd: int, ring_fd: int | None = None) -> Self:
-        """A bell made elsewhere, by its ``fds``; the descriptors are this bell's from now on, and closed with it."""
+        """Open a bell that was made elsewhere, by its ``fds``. This bell now owns the descriptors, and closes them."""
         bell = cls.__new__(cls)
         bell._fd, bell._ring_fd = fd, fd if ring_fd is None else ring_fd
         return bell
@@ -42,17 +42,17 @@ class Bell:
         return (self._fd,) if self._fd == self._ring_fd else (self._fd, self._ring_fd)
 
     def ring(self) -> None:
-        """Wake who waits, or who will wait next. Never blocks; ringing a bell that is closed does nothing."""
+        """Wake the thread that waits, or the next one that will. Never blocks. On a closed bell it does nothing."""
         if self._ring_fd < 0:
             return
-        # A full counter or pipe has been rung already, and a pipe without a reader wakes nobody.
+        # A full counter or pipe was rung already; a pipe without a reader has nothing to wake.
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
             os.write(self._ring_fd, _ONE)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Sleep until it is rung, for at most ``timeout`` seconds (None: for ever; 0: only look); clear it.
+        """Sleep until the bell is rung, at most ``timeout`` seconds (None: for ever; 0: only look); then clear it.
 
-        True if it was rung, before or meanwhile. Does not spin, and lets other threads run.
+        Returns True if it was rung, before the call or during it. Does not spin, and lets other threads run.
         """
         poll = select.poll()  # a new one each time: one poll object cannot be used by two threads
         poll.register(self._fd, select.POLLIN)
@@ -61,9 +61,9 @@ class Bell:
         return self.clear()
 
     def wait_for(self, look: Callable[[], T | None], timeout: float | None = None) -> T | None:
-        """Look, wait, look again: what ``look()`` gives once that is not None, or None after ``timeout`` seconds.
+        """Call ``look()`` until it gives something, and wait between calls; None after ``timeout`` seconds.
 
-        Of a timeout of 0 or less, it looks once.
+        With a timeout of 0 or less it looks once.
         """
         found = look()
         if found is not None or (timeout is not None and timeout <= 0):
@@ -77,15 +77,15 @@ class Bell:
                 return found
 
     def clear(self) -> bool:
-        """Forget that it was rung; True if it had been. Does not block."""
+        """Forget the ring; returns True if there was one. Does not block."""
         try:
             os.read(self._fd, 8 if self._fd == self._ring_fd else 4096)
-        except BlockingIOError:  # somebody else took it
+        except BlockingIOError:  # another thread cleared it first
             return False
         return True
 
     def fileno(self) -> int:
-        """The descriptor that becomes readable."""
+        """The descriptor that becomes readable when the bell is rung."""
         return self._fd
 
     def close(self) -> None:
@@ -96,4 +96,4 @@ class Bell:
         self._fd = self._ring_fd = -1
 
 
-_ONE = (1).to_bytes(8, sys.byteorder)  # what an eventfd counts
+_ONE = (1).to_bytes(8, sys.byteorder)  # an eventfd adds this number to its counter

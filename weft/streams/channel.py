@@ -1,14 +1,14 @@
-"""The contract of channels: what every live stream promises, whether in memory, in shared memory or over a socket.
+"""The contract of channels: what every channel promises, in memory, in shared memory or over a socket.
 
-A channel has one writer and one reader; a LATEST channel, one writer and any number of readers. Each end is used by one
-thread at a time. A message is a list of arrays of fixed shapes and dtypes, and a stamp; nothing else ever crosses.
+A channel has one writer and one reader; a LATEST channel has one writer and any number of readers. One thread at a time
+uses an end. A message is a list of arrays of fixed shapes and dtypes, and a stamp; nothing else crosses a channel.
 
     writer:  slot = writer.reserve()          reader:  message = reader.receive()
              slot[0][...] = observation                 use(message.arrays)
              writer.commit(Stamp(...))                  reader.release(message)
 
-Waiting is done on a bell (``bell.py``), which may be shared by all the channels of a worker. Who waits there must look
-at every channel first, since waiting clears it: look, wait, look again.
+An end waits on a bell (``bell.py``), which all the channels of a worker may share. Waiting clears the bell, so the side
+that waits must look at every channel first: look, wait, look again.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ __all__ = [
 ]
 
 Arrays: TypeAlias = "list[np.ndarray[Any, Any]]"
-"""The arrays of one message, in the channel's order. The list is the channel's: alter only its arrays."""
+"""The arrays of one message, in the channel's order. The channel owns the list: write only to its arrays."""
 
 
 class Stamp(NamedTuple):
-    """What every message carries beside its arrays: six numbers, int64 each, that the channel does not look at."""
+    """Six int64 numbers that every message carries beside its arrays. The channel does not look at them."""
 
     producer: int = 0
     incarnation: int = 0  # which life of the producer
-    sequence: int = 0  # with the two above: the sample's id
-    version: int = 0  # of the params it was made with, or that it holds
-    count: int = 0  # type: ignore[assignment]  # a tuple's own ``count`` is not missed here
+    sequence: int = 0  # with the two above, the sample's id
+    version: int = 0  # of the params that made the message, or that it holds
+    count: int = 0  # type: ignore[assignment]  # hides the tuple's method ``count``, which nothing uses
     tag: int = 0
 
 
 class Message(NamedTuple):
-    """A message received. Its arrays belong to the reader until it is released; afterwards they may be written over.
+    """A received message. Its arrays belong to the reader until it releases the message; then the writer reuses them.
 
-    In memory they lie on cache lines, so that JAX on a CPU may take them without a copy (``jnp.asarray``,
-    ``device_put``): copy what must outlive the release.
+    Each array begins on a cache line, so JAX on a CPU may use it without a copy (``jnp.asarray``, ``device_put``): copy
+    what must outlive the release.
     """
 
     stamp: Stamp
@@ -64,11 +64,11 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True)
 class ChannelSpec:
-    """All that an end must know to open a channel; plain data, that goes to other processes as JSON."""
+    """All that an end needs to open a channel. It is plain data, sent to other processes as JSON."""
 
-    name: str  # for messages to people
+    name: str  # for error messages
     arrays: ArraySpecs
-    capacity: int  # messages that may be on their way: committed and not yet released
+    capacity: int  # messages that may be committed and not yet released
     delivery: Delivery
     scheme: str = "shm"  # inproc, shm or tcp
     address: str = ""  # filled in by ``registry.create``
@@ -84,14 +84,14 @@ class ChannelSpec:
 
     @property
     def message_bytes(self) -> int:
-        """One message, its arrays padded to cache lines."""
+        """The bytes of one message, with each array padded to whole cache lines."""
         return self.layout.nbytes
 
     @property
     def slots(self) -> int:
-        """Messages that there is memory for.
+        """Messages that fit in memory.
 
-        A writer of LATEST never waits: it needs one slot more, so that what it is writing does not destroy the newest.
+        A LATEST writer never waits. It needs one slot more, so that it does not write over the newest message.
         """
         return self.capacity + (self.delivery is Delivery.LATEST)
 
@@ -120,31 +120,31 @@ class ChannelSpec:
 
 
 class Writer(Protocol):
-    """The sending end. A new one, opened where the old one died, goes on after the last message committed."""
+    """The sending end. If it dies, a new one continues after the last committed message."""
 
     def reserve(self, timeout: float | None = None) -> Arrays | None:
-        """The next free slot's arrays, to be written in place; what they hold before that is undefined.
+        """The arrays of the next free slot, to be written in place; their contents are undefined until then.
 
-        Blocks up to ``timeout`` seconds (0: not at all; None: for ever) while ``capacity`` messages are unreleased, and
-        returns None if they still are. LATEST never waits. Called again without a commit it gives the same slot.
-        Raises ChannelClosed if the reader closed (of a LATEST channel, readers come and go unnoticed).
+        Waits up to ``timeout`` seconds (0: not at all; None: for ever) while ``capacity`` messages are unreleased, and
+        returns None if they still are. LATEST never waits. A second call without a commit returns the same slot.
+        Raises ChannelClosed if the reader closed (a LATEST writer does not notice when readers come and go).
         """
         ...
 
     def commit(self, stamp: Stamp) -> None:
-        """Publish the reserved slot, and ring the readers; its arrays are the writer's no longer. Does not block."""
+        """Publish the reserved slot and ring the readers. The slot is no longer the writer's. Does not block."""
         ...
 
     def send(self, arrays: Sequence[np.ndarray[Any, Any]], stamp: Stamp, timeout: float | None = None) -> bool:
-        """Reserve, copy ``arrays`` in, commit; False where reserve would have given None.
+        """Reserve, copy ``arrays`` in, commit. Returns False where reserve would return None.
 
-        Raises SchemaMismatch, before anything is copied, where a shape or a dtype is not the channel's.
+        Raises SchemaMismatch, before it copies anything, if a shape or a dtype differs from the channel's.
         """
         ...
 
     @property
     def committed(self) -> int:
-        """Messages ever committed; where memory is shared, those of earlier writers too."""
+        """Messages ever committed; in memory, those of earlier writers too."""
         ...
 
     @property
@@ -153,30 +153,30 @@ class Writer(Protocol):
         ...
 
     def close(self) -> None:
-        """No more will come: the reader gets what there is, then ChannelClosed. May be called twice."""
+        """Send no more: the reader receives what was committed, then ChannelClosed. May be called twice."""
         ...
 
 
 class Reader(Protocol):
-    """The receiving end. A new one, opened where the old one died, goes on after the last message released."""
+    """The receiving end. If it dies, a new one continues after the last released message."""
 
     def receive(self, timeout: float | None = None) -> Message | None:
-        """The next message in order; None where none came within ``timeout`` seconds (0: at once; None: for ever).
+        """The next message, or None if none came within ``timeout`` seconds (0: do not wait; None: for ever).
 
-        Several may be held at once, up to the channel's capacity. BLOCK: the arrays are the slot's own. LATEST: the
-        newest that this reader has not seen, never torn, in buffers that are the reader's until its next receive that
-        gives a message.
+        BLOCK: messages come in order, and the arrays are the slot's own. The reader may hold several messages at once,
+        up to the channel's capacity. LATEST: the newest message that this reader has not seen, never torn. Its arrays
+        belong to the reader, until the next receive that returns a message.
         Raises ChannelClosed when the writer closed and everything has been received.
         """
         ...
 
     def release(self, message: Message) -> None:
-        """Give the slot back, and ring the writer; in the order received. For LATEST it does nothing."""
+        """Give the slot back and ring the writer. Release in the order received. For LATEST it does nothing."""
         ...
 
     @property
     def unread(self) -> int:
-        """Messages that could be received at once."""
+        """Messages that can be received without waiting."""
         ...
 
     def close(self) -> None:
@@ -185,11 +185,11 @@ class Reader(Protocol):
 
 
 class Created(Protocol):
-    """A channel as its launcher holds it: what must live as long as any end may be opened."""
+    """The launcher's hold on a channel: keep it for as long as an end may be opened."""
 
     @property
     def spec(self) -> ChannelSpec:
-        """With its address filled in: what the ends open."""
+        """The spec with its address filled in. Open the ends with it."""
         ...
 
     @property
@@ -199,9 +199,9 @@ class Created(Protocol):
 
     @property
     def committed(self) -> int:
-        """Messages ever committed, after any crash; 0 over tcp, where only the ends know."""
+        """Messages ever committed, correct even after a crash; 0 over tcp, where only the ends know."""
         ...
 
     def close(self) -> None:
-        """Give the memory or the port back. Ends that are open stay usable; new ones cannot be opened."""
+        """Give the memory or the port back. Open ends stay usable; new ones cannot be opened."""
         ...

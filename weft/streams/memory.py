@@ -1,8 +1,8 @@
-"""Channels in memory: ``shm``, shared by processes through a file descriptor, and ``inproc``, within this process.
+"""Channels in memory: ``shm`` between processes, through a file descriptor, and ``inproc`` within one process.
 
-Shared memory has no name that could be left behind: it is a memfd, reached only through its descriptor, and it is gone
-when the last process that has it is. Its address is the descriptor's number, which a child that was started with
-``pass_fds`` knows it by as well.
+Shared memory is a memfd: it has no name that could be left behind, it is reached only through its descriptor, and the
+kernel frees it with the last process that has it. Its address is the descriptor's number, which is the same in a child
+that was started with ``pass_fds``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from weft.streams.ring_writer import RingWriter
 
 
 class RingCreated:
-    """See ``channel.Created``: memory with a ring in it."""
+    """See ``channel.Created``: holds the memory of a ring."""
 
     def __init__(self, spec: ChannelSpec, ring: Ring, fds: tuple[int, ...], let_go: Callable[[], None]) -> None:
         self.spec, self.fds = spec, fds
@@ -37,7 +37,7 @@ class RingCreated:
         return self._ring.committed if self._final is None else self._final
 
     def close(self) -> None:
-        """Let the memory go. May be called twice."""
+        """Free the memory once no end uses it. May be called twice."""
         if self._final is None:
             self._final = self._ring.committed
             self._ring.close()
@@ -48,14 +48,14 @@ class RingCreated:
 
 
 def create_shm(spec: ChannelSpec) -> RingCreated:
-    """Allocate shared memory for a channel. The descriptor is the result's, and closed with it."""
+    """Allocate shared memory for a channel. The result owns the descriptor, and closes it."""
     if not hasattr(os, "memfd_create"):
         raise ChannelError(f"channel {spec.name!r}: shared memory needs Linux's memfd. Use the scheme 'tcp' here.")
     nbytes = Ring.nbytes(spec)
     fd = os.memfd_create(f"weft-{spec.name}"[:200], os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(fd, nbytes)
-        # Nobody can pull the memory from under another end's mapping, which would kill it with SIGBUS.
+        # No process can shrink the memory under another end's mapping, which would kill that end with SIGBUS.
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         buffer = mmap.mmap(fd, nbytes)
         Ring.lay_out(buffer, spec)
@@ -67,7 +67,7 @@ def create_shm(spec: ChannelSpec) -> RingCreated:
 
 
 def _map_shm(spec: ChannelSpec) -> mmap.mmap:
-    """The mapping has a descriptor of its own, so that the one in the address may be closed meanwhile."""
+    """Map the memory. The mapping has its own descriptor, so the one in the address may be closed later."""
     scheme, _, number = spec.address.partition(":")
     if scheme != "fd" or not number.isdigit():
         raise ChannelError(
@@ -112,12 +112,12 @@ def _find_inproc(spec: ChannelSpec) -> mmap.mmap:
 
 
 def open_writer(spec: ChannelSpec, bell: Bell, readers: Sequence[Bell]) -> RingWriter:
-    """The writing end; goes on at the place after the last one committed."""
+    """The writing end; continues after the last committed place."""
     return RingWriter(_open(spec), bell, readers)
 
 
 def open_reader(spec: ChannelSpec, bell: Bell, writer: Bell | None) -> RingReader | LatestReader:
-    """The reading end; goes on after the last place released, LATEST with the newest."""
+    """The reading end; continues after the last released place, or with the newest for LATEST."""
     if spec.delivery is Delivery.LATEST:
         return LatestReader(_open(spec), bell)
     return RingReader(_open(spec), bell, writer)

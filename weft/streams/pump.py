@@ -1,7 +1,7 @@
 """One thread for all the sockets of a process: it moves frames between them and local slots, and rings local bells.
 
-ZeroMQ's sockets belong to one thread. So the ends of tcp channels never touch them: an end works on a ring in this
-process's memory, and a ``Link``, which lives in the pump's thread, carries that ring's contents to the other process.
+A ZeroMQ socket belongs to one thread, so the ends of tcp channels never touch it. An end works on a ring in this
+process's memory, and a ``Link``, which lives in the pump's thread, carries the ring's contents to the other process.
 The thread starts with the first link and ends with the last.
 """
 
@@ -24,18 +24,18 @@ from weft.streams.sockets import POLLIN, readable, receive
 T = TypeVar("T")
 Frames = list[zmq.Frame]
 
-_TURN = 32  # messages taken from one socket before the others have their turn
+_TURN = 32  # messages taken from one socket before the next socket's turn
 
 
 class Link(Protocol):
-    """One end's side of a socket. All of it is called in the pump's thread."""
+    """One end's side of a socket. Only the pump's thread calls it."""
 
     socket: zmq.Socket[bytes]
-    unexpected: int  # frames dropped because they made no sense
-    refused: SchemaMismatch | None  # what the other side found wrong with this one
+    unexpected: int  # malformed or out-of-turn frames, which were dropped
+    refused: SchemaMismatch | None  # why the other side refused this one
 
     def take(self, frames: Frames) -> None:
-        """One message from the socket."""
+        """Handle one message from the socket."""
         ...
 
     def turn(self) -> None:
@@ -43,32 +43,32 @@ class Link(Protocol):
         ...
 
     def finish(self, late: bool) -> bool:
-        """The end was closed: True once nothing is left to send, and the last word said; ``late``: time is up."""
+        """The end was closed. Returns True once everything, with the Bye, is sent; ``late``: the time is up."""
         ...
 
 
 class Attached:
-    """A link in the pump's care, as the end that it belongs to sees it; ``bell`` is the end's."""
+    """A link that the pump serves, as its end sees it; ``bell`` is the end's."""
 
     def __init__(self, pump: _Pump, link: Link, bell: Bell) -> None:
         self._pump, self.link, self.bell = pump, link, bell
-        self.error: Exception | None = None  # a fault of ours: sockets, or a mistake in Weft
-        self.deadline: float | None = None  # set when it is to finish
+        self.error: Exception | None = None  # an error on this side: in a socket, or in Weft
+        self.deadline: float | None = None  # set by close: the time at which the link gives up
         self.finished = threading.Event()
 
     def wake(self) -> Bell:
-        """What to ring when the ring moved."""
+        """The bell to ring when the ring has changed."""
         return self._pump.bell
 
     def check(self) -> None:
-        """Raise what went wrong on the link."""
+        """Raise the link's error, if there is one."""
         if self.error is not None:
             raise ChannelError(f"the channel's socket failed: {self.error!r}. Open the end anew.") from self.error
         if self.link.refused is not None:
             raise self.link.refused
 
     def close(self, linger: float) -> None:
-        """Send what is left, for at most ``linger`` seconds, and close the socket; blocks until that is done."""
+        """Send what is left, for at most ``linger`` seconds, and close the socket. Blocks until that is done."""
         if self.finished.is_set():
             return
         self.deadline = time.monotonic() + linger
@@ -89,14 +89,14 @@ class _Pump:
         self._thread.start()
 
     def call(self, function: Callable[[], T]) -> T:
-        """Run ``function`` in the thread, and wait for what it gives or raises."""
+        """Run ``function`` in the thread; wait for its result, or raise its error."""
         done = threading.Event()
         outcome: list[Any] = []
 
         def command() -> None:
             try:
                 outcome.append((function(), None))
-            except BaseException as error:  # for the caller, not for the thread
+            except BaseException as error:  # the caller raises it, not the thread
                 outcome.append((None, error))
             done.set()
 
@@ -141,7 +141,7 @@ class _Pump:
 
     def _serve(self, attached: Attached, ready: bool) -> None:
         link = attached.link
-        deadline = attached.deadline  # before its turn: all that was done before the close is told before the Bye
+        deadline = attached.deadline  # read before its turn: everything done before the close goes out before the Bye
         try:
             for _ in range(_TURN if ready else 0):
                 link.take(receive(link.socket))
@@ -149,14 +149,14 @@ class _Pump:
                     break
         except zmq.Again:
             pass
-        except Exception:  # whatever a peer sent, the other channels go on
+        except Exception:  # a peer's nonsense must not stop the other channels
             link.unexpected += 1
         done = False
         try:
             link.turn()
             if deadline is not None:
                 done = link.finish(time.monotonic() >= deadline)
-        except Exception as error:  # not a peer's doing: the end must hear of it
+        except Exception as error:  # not caused by a peer: the end must raise it
             attached.error, done = error, deadline is not None
             attached.bell.ring()
         if done:
@@ -175,9 +175,9 @@ _pump: _Pump | None = None
 
 
 def attach(make: Callable[[zmq.Context[Any]], Link], bell: Bell) -> Attached:
-    """Hand a link to this process's pump, which is started if there is none.
+    """Hand a link to this process's pump; starts the pump if there is none.
 
-    ``make(context)`` runs in the thread and makes the link with its socket; what it raises is raised here.
+    ``make(context)`` runs in the pump's thread and makes the link with its socket; its errors are raised here.
     ``bell`` is the end's.
     """
     global _pump
@@ -204,9 +204,9 @@ def _let_go(pump: _Pump) -> None:
 
 
 def _stop_collector() -> None:
-    """End the thread in which pyzmq awaits the end of sends without copies, unless somebody else needs it.
+    """Stop the thread in which pyzmq waits for its zero-copy sends to end, unless other sends still need it.
 
-    It starts again by itself when needed.
+    pyzmq starts it again when needed.
     """
     collector = garbage.gc
     give_up = time.monotonic() + 1.0

@@ -1,4 +1,4 @@
-"""Channels by scheme: ``inproc``, ``shm``, ``tcp``. What a scheme needs is imported when it is used."""
+"""Channels by scheme: ``inproc``, ``shm``, ``tcp``. A scheme's module is imported when the scheme is first used."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ _HOMES = {
 }
 SCHEMES = tuple(_HOMES)
 LOCAL_SCHEMES = ("inproc", "shm")
-"""The schemes whose two ends share memory, and so must be on one host; the others (``tcp``) can join hosts."""
+"""The schemes whose ends share memory, so both must be on one host. ``tcp`` needs no shared memory: it can join hosts,
+once it may bind to more than loopback (``sockets.check_loopback``)."""
 
 
 def create(spec: ChannelSpec) -> Created:
-    """Allocate what a channel needs (memory, a port), in the launcher; open its ends by the result's ``spec``."""
+    """Allocate what a channel needs (memory, a port), in the launcher. Open its ends with the result's ``spec``."""
     module, function = _home(spec)
     created: Created = getattr(module, function)(spec)
     return created
 
 
 def open_writer(spec: ChannelSpec, bell: Bell, readers: Sequence[Bell] = ()) -> Writer:
-    """The writing end. ``bell`` is its own, rung when a message is released; ``readers`` are rung by each commit.
+    """The writing end. A release rings ``bell``, this end's own; each commit rings ``readers``.
 
-    The bells stay the caller's, who closes them after the ends. Over tcp the other side's bells are out of reach: there
-    ``readers`` is not used, and each side's own bell is rung all the same.
+    The caller owns the bells, and closes them after the ends. Over tcp the other side's bells are out of reach:
+    ``readers`` is not used there, and each side's own bell still rings.
     """
     writer: Writer = _home(spec)[0].open_writer(spec, bell, readers)
     return writer
 
 
 def open_reader(spec: ChannelSpec, bell: Bell, writer: Bell | None = None) -> Reader:
-    """The reading end. ``bell`` is its own, rung when a message is committed; ``writer`` is rung by each release."""
+    """The reading end. A commit rings ``bell``, this end's own; each release rings ``writer``."""
     reader: Reader = _home(spec)[0].open_reader(spec, bell, writer)
     return reader
 

@@ -1,4 +1,4 @@
-"""A ring of slots in shared bytes, and the words by which two ends that may die at any moment keep count of it.
+"""A ring of slots in shared bytes, with the words that keep its counts right when either end dies at any moment.
 
     line 0   magic, fingerprint (2 words), slots, slot bytes, delivery, bytes of the schema     never change
     line 1   committed                                                                          the writer's
@@ -8,17 +8,17 @@
     then     the schema as JSON, to name a difference; then the slots, each:
              begin, end, stamp (6 words), and the arrays
 
-Words are int64, and every one has a single owner who stores it; lines are 64 bytes, so that the owners do not slow each
-other. A message's number in the channel is its place; place ``p`` lies in slot ``p % slots``. ``begin`` and ``end`` are
-``p + 1`` when the slot holds place ``p`` whole; while it is being written they differ.
+Words are int64, and each has one owner, the only side that stores it. Lines are 64 bytes, so that the owners do not
+slow each other. A message's number in the channel is its place; place ``p`` lies in slot ``p % slots``. ``begin`` and
+``end`` are ``p + 1`` when the slot holds the whole of place ``p``; they differ while it is written.
 
 ``released`` is the place up to which the reader has released; ``cursor`` is the next place to be received. A new reader
-takes the cursor back to what was released.
+sets the cursor back to ``released``.
 
 Order of stores. Python has no memory barriers. x86 keeps stores in order and loads in order, and the bulk copies of
-the C library end with a fence, which is all that is needed here. On ARM the waking system call orders what was stored
-before it for who sleeps on the bell; a reader that only looks, without having slept, leans on the interpreter's own
-locks between two bytecodes.
+the C library end with a fence; the ring needs no more. On ARM, the system call that rings the bell orders the stores
+before it for the thread that sleeps on the bell; a reader that looks without having slept relies on the interpreter's
+own locks between two bytecodes.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _DELIVERIES = tuple(Delivery)
 
 
 class Ring:
-    """The words and slots of one channel, over ``buffer``, which another Ring may see as well.
+    """The words and slots of one channel, over ``buffer``, which other Rings may share.
 
-    No waiting and no bells: those are the ends' (``ring_writer.py``, ``ring_reader.py``).
+    It neither waits nor rings: the ends do (``ring_writer.py``, ``ring_reader.py``).
     """
 
     def __init__(self, buffer: mmap.mmap, spec: ChannelSpec) -> None:
-        """Open a ring that ``lay_out`` made; raises SchemaMismatch where it was made for other arrays."""
+        """Open a ring that ``lay_out`` made; raises SchemaMismatch if it was made for other arrays."""
         self.spec, self.slots, self.capacity = spec, spec.slots, spec.capacity
         self._buffer: Any = buffer
         self.words = memoryview(buffer).cast("B").cast("q")
@@ -89,13 +89,13 @@ class Ring:
 
     @staticmethod
     def nbytes(spec: ChannelSpec) -> int:
-        """The bytes that a ring takes, header and all."""
+        """The bytes of a ring, with its header."""
         schema = len(array_specs_to_json(spec.arrays).encode())
         return _HEADER + aligned(schema) + spec.slots * (_HEAD + spec.message_bytes)
 
     @staticmethod
     def lay_out(buffer: mmap.mmap, spec: ChannelSpec) -> None:
-        """Make an empty ring of ``buffer``, whose bytes are all zero."""
+        """Make an empty ring in ``buffer``, whose bytes are all zero."""
         schema = array_specs_to_json(spec.arrays).encode()
         buffer[_HEADER : _HEADER + len(schema)] = schema
         fixed = (spec.slots, spec.message_bytes, _DELIVERIES.index(spec.delivery), len(schema))
@@ -104,7 +104,7 @@ class Ring:
     # Slots
 
     def arrays(self, place: int) -> Arrays:
-        """The arrays of a place, over the slot's own memory."""
+        """The arrays of a place, in the slot's own memory."""
         return self._views[place % self.slots]
 
     def data(self, place: int) -> np.ndarray[Any, Any]:
@@ -116,18 +116,18 @@ class Ring:
         return Stamp._make(_STAMP.unpack_from(self._buffer, self._heads[place % self.slots] + 16))
 
     def begin(self, place: int) -> None:
-        """The slot is going to be written: whoever is copying what it held will see that."""
+        """Mark the slot as being written: a reader that is copying it will notice."""
         self.words[self._heads[place % self.slots] // 8] = place + 1
 
     def end(self, place: int, stamp: Stamp) -> None:
-        """The slot is whole, and published."""
+        """Mark the slot as whole, and publish it."""
         head = self._heads[place % self.slots]
         _STAMP.pack_into(self._buffer, head + 16, *stamp)
         self.words[head // 8 + 1] = place + 1
         self.words[COMMITTED] = place + 1
 
     def copy_whole(self, place: int, into: np.ndarray[Any, Any]) -> Stamp | None:
-        """Copy a place's data; None, with ``into`` spoilt, where the slot holds another or was written meanwhile."""
+        """Copy a place's data. None, with ``into`` spoilt, if the slot holds another place or was written meanwhile."""
         words, head = self.words, self._heads[place % self.slots] // 8
         if words[head] != place + 1 or words[head + 1] != place + 1:
             return None
@@ -139,12 +139,12 @@ class Ring:
 
     @property
     def committed(self) -> int:
-        """Places ever committed; the next one's number."""
+        """Places ever committed, which is the next place's number."""
         return self.words[COMMITTED]
 
     @property
     def released(self) -> int:
-        """The place up to which the reader has released: it is done with all places before this one."""
+        """The reader has released all places before this one."""
         return self.words[RELEASED]
 
     @property
@@ -155,7 +155,7 @@ class Ring:
         return max(0, self.words[COMMITTED] - self.words[RELEASED])
 
     def close(self) -> None:
-        """Let the memory go: it is freed when the last ring and the last array over it have gone."""
+        """Let the memory go. It is freed with the last ring and the last array that use it."""
         self.words.release()
         self._views, self._data = [], []
         self._buffer = None

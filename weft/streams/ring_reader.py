@@ -1,4 +1,4 @@
-"""The reading ends of a ring: in order, where slots are given back; and the latest, where nothing is."""
+"""The reading ends of a ring: RingReader reads in order and releases slots; LatestReader reads only the newest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.streams.ring import COMMITTED, CURSOR, READER_CLOSED, RELEASED, WRITER
 
 
 class _Receiving(ABC):
-    """What both readers share: waiting, and noticing that the writer closed."""
+    """Common to both readers: waiting, and noticing that the writer closed."""
 
     def __init__(self, ring: Ring, bell: Bell, fault: Callable[[], None] | None) -> None:
         self._ring, self._bell, self._fault = ring, bell, fault
@@ -28,7 +28,7 @@ class _Receiving(ABC):
             raise ChannelClosed(f"channel {self._name!r}: this reader was closed")
         if self._fault is not None:
             self._fault()
-        # Before looking: what was committed before it closed is still to be seen.
+        # Read this before looking: messages committed before the close must still be received.
         over = self._ring.words[WRITER_CLOSED]
         message = self._take()
         if message is None and over:
@@ -37,23 +37,23 @@ class _Receiving(ABC):
 
     @abstractmethod
     def _take(self) -> Message | None:
-        """The next message, if one can be taken now: in order, or the newest."""
+        """The next message if there is one: in order, or the newest."""
 
 
 class RingReader(_Receiving):
-    """Reads in order and gives slots back. Owns ``ring``, and closes it; ``writer`` is rung by a release.
+    """Reads in order and releases slots. Owns ``ring``, and closes it; a release rings ``writer``.
 
-    Messages are used in their slots, which the writer leaves alone until they are released.
+    Messages stay in their slots, which the writer does not touch until they are released.
     """
 
     def __init__(self, ring: Ring, bell: Bell, writer: Bell | None, fault: Callable[[], None] | None = None) -> None:
         super().__init__(ring, bell, fault)
         self._writer = writer
         self._held: deque[int] = deque()  # places received and not yet released
-        # What one before us received and did not release is received again.
+        # Messages that an earlier reader received and did not release are received again.
         ring.words[CURSOR] = ring.released
         ring.words[READER_CLOSED] = 0
-        self._ring_writer()  # one before us may have died between its release and its ring
+        self._ring_writer()  # an earlier reader may have died between its release and its ring
 
     def receive(self, timeout: float | None = None) -> Message | None:
         """See ``channel.Reader``."""
@@ -95,7 +95,7 @@ class RingReader(_Receiving):
 
     def _take(self) -> Message | None:
         ring, words = self._ring, self._ring.words
-        # In this order: over a socket, the first connection sets both to where the writer stands, cursor first.
+        # Read committed first: over a socket, the first connection sets both to the writer's place, and cursor first.
         committed, place = words[COMMITTED], words[CURSOR]
         if place >= committed:
             return None
@@ -109,15 +109,15 @@ class RingReader(_Receiving):
 
 
 class LatestReader(_Receiving):
-    """Reads the newest message that it has not seen. Stores nothing in the ring, so that there may be many of it."""
+    """Reads the newest message that it has not seen. It stores nothing in the ring, so there may be many of them."""
 
     def __init__(self, ring: Ring, bell: Bell, fault: Callable[[], None] | None = None) -> None:
         super().__init__(ring, bell, fault)
-        self._seen = 0  # the place after the newest seen
+        self._seen = 0  # the place after the newest one received
         self._buffer = ring.spec.layout.buffer()
 
     def release(self, message: Message) -> None:
-        """Nothing to give back."""
+        """Does nothing: there is no slot to give back."""
 
     @property
     def unread(self) -> int:
@@ -125,7 +125,7 @@ class LatestReader(_Receiving):
         return 0 if self._closed else int(self._ring.words[COMMITTED] > self._seen)
 
     def close(self) -> None:
-        """Let the memory go. The writer does not hear of it."""
+        """Let the memory go. The writer does not notice."""
         if not self._closed:
             self._closed = True
             self._ring.close()
@@ -133,7 +133,7 @@ class LatestReader(_Receiving):
     def _take(self) -> Message | None:
         ring = self._ring
         while (committed := ring.words[COMMITTED]) > self._seen:
-            # Not whole: the writer has come round to this slot, so that by now there is a newer one.
+            # None means that the writer has reached this slot again, so there is a newer message by now.
             stamp: Stamp | None = ring.copy_whole(committed - 1, self._buffer.data)
             if stamp is not None:
                 self._seen = committed

@@ -1,4 +1,4 @@
-"""The writing end of a ring: of shared memory, of memory in this process, and of a socket's own side."""
+"""The writing end of a ring: in shared memory, in this process's memory, and on the local side of a socket."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from weft.streams.schema import check
 
 
 class RingWriter:
-    """Owns ``ring``, and closes it; the bells stay their owner's. ``bell`` is rung by a release, ``readers`` by commit.
+    """Owns ``ring``, and closes it, but not the bells. A release rings ``bell``; a commit rings ``readers``.
 
-    ``fault`` is called before and after each wait, and may raise what went wrong elsewhere.
+    ``fault`` is called before and after each wait, and may raise an error that happened elsewhere.
     """
 
     def __init__(
@@ -26,11 +26,11 @@ class RingWriter:
     ) -> None:
         self._ring, self._bell, self._readers, self._fault = ring, bell, tuple(readers), fault
         self._spec, self._waits = ring.spec, ring.spec.delivery is Delivery.BLOCK
-        self._next = ring.committed  # a slot that one before us had reserved is forgotten
+        self._next = ring.committed  # a slot that an earlier writer reserved is forgotten
         self._reserved: Arrays | None = None
         self._closed, self._final = False, 0
         ring.words[WRITER_CLOSED] = 0
-        self._ring_readers()  # one before us may have died between its commit and its ring
+        self._ring_readers()  # an earlier writer may have died between its commit and its ring
 
     def reserve(self, timeout: float | None = None) -> Arrays | None:
         """See ``channel.Writer``."""
@@ -85,7 +85,7 @@ class RingWriter:
         self._ring.close()
 
     def _ready(self) -> bool | None:
-        """True where the next slot is free, else None; raises where it never will be."""
+        """True if the next slot is free, else None; raises if it never will be."""
         if self._closed:
             raise ChannelClosed(f"channel {self._spec.name!r}: this writer was closed")
         if self._fault is not None:

@@ -1,4 +1,4 @@
-"""How Weft sets up its ZeroMQ sockets: loopback, bounded in what they take, and quick to find each other again."""
+"""Weft's ZeroMQ sockets: they bind to loopback, bound the size of a message, and reconnect quickly."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import zmq
 
 from weft.core.errors import ChannelError, ConfigError
 
-# Plain ints: to combine and convert ZeroMQ's flags takes longer, each time, than most of what is done with them.
+# Plain ints: combining and converting ZeroMQ's flags on each call takes longer than most calls that use them.
 _NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 _EVENTS, POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
 
 _RECONNECT, _RECONNECT_MAX = 10, 200  # milliseconds
-_LINGER = 500  # milliseconds in which the last words (Bye) may still leave a socket that is closed
-_WITHOUT_COPY = 1 << 16  # bytes from which on a copy costs more than having the memory watched
+_LINGER = 500  # milliseconds in which a closed socket may still send its last message (Bye)
+_WITHOUT_COPY = 1 << 16  # bytes; from this size on, a copy costs more than letting ZeroMQ watch the memory
 
 
 class Address(NamedTuple):
-    """``127.0.0.1:PORT/TOKEN``: where a channel is bound, and which channel one expects to find there."""
+    """``127.0.0.1:PORT/TOKEN``: where a channel is bound, and a token that identifies the channel."""
 
     host: str
     port: int
@@ -31,12 +31,12 @@ class Address(NamedTuple):
 
     @property
     def endpoint(self) -> str:
-        """As ZeroMQ writes it."""
+        """The address as ZeroMQ writes it."""
         return f"tcp://{self.host}:{self.port}"
 
 
 def check_loopback(host: str, name: str) -> None:
-    """Refuse to be reached from other machines."""
+    """Refuse a host that other machines could reach."""
     try:
         loopback = ipaddress.IPv4Address(host).is_loopback
     except ValueError:
@@ -49,7 +49,7 @@ def check_loopback(host: str, name: str) -> None:
 
 
 def parse_address(text: str, name: str) -> Address:
-    """An address as ``create`` filled it in."""
+    """Read an address that ``create`` filled in."""
     place, _, token = text.partition("/")
     host, _, port = place.rpartition(":")
     if not host or not port.isdigit() or not token:
@@ -61,8 +61,8 @@ def parse_address(text: str, name: str) -> Address:
 def dealer(context: zmq.Context[Any], endpoint: str, max_bytes: int) -> zmq.Socket[bytes]:
     """The side that connects.
 
-    IMMEDIATE: a connection that is lost takes with it what was queued for it, so that nothing stale arrives at a new
-    peer. PROBE_ROUTER: each connection, the first and every later one, announces itself to the other side.
+    IMMEDIATE: what was queued for a lost connection is lost with it, so nothing stale arrives at a new peer.
+    PROBE_ROUTER: each connection, the first and every later one, announces itself to the other side.
     """
     socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
     socket.setsockopt(zmq.IMMEDIATE, 1)
@@ -75,7 +75,7 @@ def dealer(context: zmq.Context[Any], endpoint: str, max_bytes: int) -> zmq.Sock
 
 
 def router(context: zmq.Context[Any], endpoint: str, max_bytes: int) -> zmq.Socket[bytes]:
-    """The side that is connected to. ROUTER_MANDATORY: it is told when a peer has gone, instead of sending nowhere."""
+    """The side that binds. ROUTER_MANDATORY: a send to a peer that has gone fails, instead of vanishing."""
     socket: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
     _bound(socket, max_bytes)
@@ -88,9 +88,9 @@ def router(context: zmq.Context[Any], endpoint: str, max_bytes: int) -> zmq.Sock
 
 
 def _bound(socket: zmq.Socket[bytes], max_bytes: int) -> None:
-    """A frame that claims more than ``max_bytes`` is not even allocated: ZeroMQ drops its connection.
+    """ZeroMQ drops a connection whose frame claims more than ``max_bytes``, and allocates nothing for it.
 
-    Queues have no limit of their own: the credits of the protocol are the limit.
+    The queues have no limit of their own: the protocol's credits limit them.
     """
     socket.setsockopt(zmq.MAXMSGSIZE, max_bytes)
     socket.setsockopt(zmq.SNDHWM, 0)
@@ -101,9 +101,9 @@ def _bound(socket: zmq.Socket[bytes], max_bytes: int) -> None:
 def send(
     socket: zmq.Socket[bytes], peer: bytes | None, header: bytes, payload: np.ndarray[Any, Any] | None = None
 ) -> bool:
-    """One message without waiting; False where there is nobody to send it to. ``peer``: which one, of a router.
+    """Send one message without waiting; False if no peer is connected. ``peer``: the receiver, for a router.
 
-    A large ``payload`` is not copied: its memory must stay as it is until the other side has answered for it.
+    A large ``payload`` is not copied: its memory must not change until the other side has acknowledged it.
     """
     try:
         if peer is not None:
@@ -119,7 +119,7 @@ def send(
 
 
 def receive(socket: zmq.Socket[bytes]) -> list[zmq.Frame]:
-    """One message without waiting, its frames where ZeroMQ has put them; raises zmq.Again where there is none."""
+    """Receive one message without waiting, as ZeroMQ's own frames; raises zmq.Again if there is none."""
     frames = [socket.recv(_NOBLOCK, copy=False)]
     while frames[-1].more:
         frames.append(socket.recv(_NOBLOCK, copy=False))
@@ -127,5 +127,5 @@ def receive(socket: zmq.Socket[bytes]) -> list[zmq.Frame]:
 
 
 def readable(socket: zmq.Socket[bytes]) -> bool:
-    """Whether there is a message; cheaper than to try, and fail."""
+    """Whether there is a message; cheaper than a receive that fails."""
     return bool(int(socket.getsockopt(_EVENTS)) & POLLIN)

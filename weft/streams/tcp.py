@@ -1,7 +1,7 @@
-"""Channels over loopback sockets, for processes that share no memory: ZeroMQ carries, and finds a lost peer again.
+"""Channels over loopback sockets, for processes that share no memory. ZeroMQ carries messages and reconnects peers.
 
-An end is the same as in memory, on a ring of this process's own, and a link in the pump's thread joins it to the other
-end's ring. The reader binds and the writer connects; for LATEST, which may have many readers, the other way round.
+Each end works on a ring in its own process, as in memory, and a link in the pump's thread joins it to the other end's
+ring. The reader binds and the writer connects. For LATEST, which may have many readers, the writer binds.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from weft.streams.tcp_ordered import ReceiveLink, SendLink
 
 _WRITER_LINGER = 1.0  # seconds that a writer's close waits, at most, for its reader to receive what was committed
 _READER_LINGER = 0.5  # seconds that a reader's close waits, at most, for its writer to hear of it
-_BIND_PATIENCE = 3.0  # seconds: an end that was closed, or killed, leaves its port a little later
+_BIND_PATIENCE = 3.0  # seconds: a closed or killed end frees its port a little later
 
 
 class TcpCreated:
-    """See ``channel.Created``: a port that stays ours, whoever binds it, dies, and binds it again.
+    """See ``channel.Created``: keeps a port reserved while ends bind it, die, and bind it again.
 
-    A socket that is bound and does not listen keeps the kernel from giving the port to others, and lets a socket that
-    shares the address (SO_REUSEADDR, which ZeroMQ sets) listen there. What was committed only the ends know.
+    The socket is bound and does not listen. So the kernel gives the port to no other program, and a socket that shares
+    the address (SO_REUSEADDR, which ZeroMQ sets) can listen there. Only the ends know how much was committed.
     """
 
     committed = 0
@@ -52,7 +52,7 @@ class TcpCreated:
 
 
 def create(spec: ChannelSpec) -> TcpCreated:
-    """Reserve a port on loopback. An address that was given says on which (``127.0.0.1``), and is refused elsewhere."""
+    """Reserve a port on loopback. The spec's address may name the host (``127.0.0.1``); only loopback is accepted."""
     host = spec.address.partition("/")[0].partition(":")[0] or "127.0.0.1"
     check_loopback(host, spec.name)
     reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -67,27 +67,27 @@ def create(spec: ChannelSpec) -> TcpCreated:
 
 
 class TcpWriter(RingWriter):
-    """A writer on a ring of its own process."""
+    """A writer on a ring in its own process."""
 
     def __init__(self, ring: Ring, bell: Bell, attached: Attached) -> None:
         super().__init__(ring, bell, [attached.wake()], attached.check)
         self._attached = attached
 
     def close(self) -> None:
-        """Waits until the reader has received everything, but no longer than ``_WRITER_LINGER``."""
+        """Waits until the reader has received everything, at most ``_WRITER_LINGER`` seconds."""
         self._attached.close(_WRITER_LINGER)
         super().close()
 
 
 class TcpReader(RingReader):
-    """A reader on a ring of its own process; a large message stays in the frame that it came in."""
+    """A reader on a ring in its own process. A large message stays in the frame that brought it."""
 
     def __init__(self, ring: Ring, bell: Bell, attached: Attached, kept: dict[int, zmq.Frame]) -> None:
         self._attached, self._kept, self._layout = attached, kept, ring.spec.layout
         super().__init__(ring, bell, attached.wake(), attached.check)
 
     def release(self, message: Message) -> None:
-        """See ``channel.Reader``; frees the frame, unless the caller still holds an array of it."""
+        """See ``channel.Reader``. Frees the frame, unless the caller still holds one of its arrays."""
         super().release(message)
         self._kept.pop(message.place, None)
 
@@ -98,26 +98,26 @@ class TcpReader(RingReader):
         return message._replace(arrays=self._layout.views(frame.buffer))
 
     def close(self) -> None:
-        """Waits until the writer, if there is one, has heard of it, but no longer than ``_READER_LINGER``."""
+        """Waits until the writer, if there is one, knows of it, at most ``_READER_LINGER`` seconds."""
         self._attached.close(_READER_LINGER)
         super().close()
 
 
 class TcpLatestReader(LatestReader):
-    """A reader of the latest, on a ring of its own process."""
+    """A reader of LATEST, on a ring in its own process."""
 
     def __init__(self, ring: Ring, bell: Bell, attached: Attached) -> None:
         super().__init__(ring, bell, attached.check)
         self._attached = attached
 
     def close(self) -> None:
-        """The writer does not wait for us."""
+        """Does not wait: the writer does not depend on this reader."""
         self._attached.close(0.0)
         super().close()
 
 
 def open_writer(spec: ChannelSpec, bell: Bell, readers: Sequence[Bell]) -> TcpWriter:
-    """The writing end. ``readers`` are in other processes, as a rule, and are rung by their own pumps."""
+    """The writing end. ``readers`` is not used: each reader's own pump rings its bell."""
     address = parse_address(spec.address, spec.name)
     mine, links = _rings(spec)
     if spec.delivery is Delivery.LATEST:
@@ -128,7 +128,7 @@ def open_writer(spec: ChannelSpec, bell: Bell, readers: Sequence[Bell]) -> TcpWr
 
 
 def open_reader(spec: ChannelSpec, bell: Bell, writer: Bell | None) -> TcpReader | TcpLatestReader:
-    """The reading end. ``writer`` is in another process, as a rule, and is rung by its own pump."""
+    """The reading end. ``writer`` is not used: the writer's own pump rings its bell."""
     address = parse_address(spec.address, spec.name)
     mine, links = _rings(spec)
     if spec.delivery is Delivery.LATEST:
@@ -141,7 +141,7 @@ def open_reader(spec: ChannelSpec, bell: Bell, writer: Bell | None) -> TcpReader
 
 
 def _rings(spec: ChannelSpec) -> tuple[Ring, Ring]:
-    """One memory, seen by the end and by its link."""
+    """Two rings over the same memory: one for the end, one for its link."""
     buffer = mmap.mmap(-1, Ring.nbytes(spec))
     Ring.lay_out(buffer, spec)
     return Ring(buffer, spec), Ring(buffer, spec)

@@ -1,7 +1,7 @@
-"""The two links of a LATEST channel over a socket: one publishes, any number follow, each at its own pace.
+"""The two links of a LATEST channel over a socket: one link publishes, any number follow, each at its own pace.
 
-A follower asks again as soon as it has a message, so that one is on its way at most, and what it was too slow for never
-crosses.
+A follower asks for the next message when it has received one. So at most one message is on its way to it, and the
+messages that it was too slow for are never sent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_FOLLOWERS = 4096
 
 
 class PublishLink:
-    """A writer's side. Binds, and answers each follower that asks with the newest, once it is newer than it has."""
+    """A writer's side. Binds, and answers each follower that asks, once there is a newer message than it has."""
 
     def __init__(self, ring: Ring, token: str) -> None:
         self._ring, self._token = ring, token
@@ -34,19 +34,19 @@ class PublishLink:
         self._sent: dict[bytes, int] = {}  # routing id: messages that it has, or that are on their way
         self._newest: tuple[int, bytes, np.ndarray[Any, Any]] | None = None  # place, header, payload
         self._leaving = False
-        self.refused: SchemaMismatch | None = None  # it is we who refuse
+        self.refused: SchemaMismatch | None = None  # always None: this side refuses, the other is refused
         self.unexpected = 0
         self.socket: zmq.Socket[bytes]
 
     def bind(self, context: zmq.Context[Any], endpoint: str) -> PublishLink:
-        """Make the socket, in the pump's thread; returns itself. Raises zmq.ZMQError where the port is taken."""
+        """Make the socket, in the pump's thread; returns itself. Raises zmq.ZMQError if the port is taken."""
         self.socket = router(context, endpoint, MAX_HEADER)
         return self
 
     def take(self, frames: Frames) -> None:
-        """One message from whoever connected."""
+        """Handle one message from a peer."""
         peer = frames[0].bytes
-        if len(frames) == 2 and not len(frames[1]):  # ZeroMQ's probe: somebody connected
+        if len(frames) == 2 and not len(frames[1]):  # ZeroMQ's probe: a peer connected
             self._say(peer, Hello(self._token, self._fingerprint, self._session, self._ring.committed))
             return
         header = decode(frames[1].buffer) if len(frames) == 2 else None
@@ -62,7 +62,7 @@ class PublishLink:
                 self.unexpected += 1
 
     def turn(self) -> None:
-        """Answer those who asked."""
+        """Answer the followers that asked."""
         committed = 0 if self._leaving else self._ring.committed
         for peer, have in list(self._asking.items()):
             if committed > have:
@@ -70,7 +70,7 @@ class PublishLink:
                 self._send_newest(peer)
 
     def finish(self, late: bool) -> bool:
-        """True once every follower has the newest, and knows that it is the last."""
+        """True once every follower has the newest message, and knows that it is the last."""
         if not self._leaving:
             self._leaving = True
             for peer, sent in list(self._sent.items()):
@@ -83,7 +83,7 @@ class PublishLink:
         ring = self._ring
         while self._newest is None or self._newest[0] < ring.committed - 1:
             place = ring.committed - 1
-            data = ring.spec.layout.buffer().data  # a new one: ZeroMQ may still be sending the one before
+            data = ring.spec.layout.buffer().data  # a new buffer: ZeroMQ may still be sending the last one
             stamp = ring.copy_whole(place, data)
             if stamp is not None:
                 self._newest = place, encode(Data(place, stamp)), data
@@ -102,7 +102,7 @@ class PublishLink:
 
 
 class FollowLink:
-    """A reader's side. Connects; places of a writer that was started anew go on after those of the one before."""
+    """A reader's side. Connects. The places of a restarted writer continue after those of the writer before it."""
 
     def __init__(self, ring: Ring, token: str, bell: Bell) -> None:
         self._ring, self._token, self._bell = ring, token, bell
@@ -113,12 +113,12 @@ class FollowLink:
         self.socket: zmq.Socket[bytes]
 
     def connect(self, context: zmq.Context[Any], endpoint: str) -> FollowLink:
-        """Make the socket, in the pump's thread; returns itself. ZeroMQ goes on trying until somebody listens."""
+        """Make the socket, in the pump's thread; returns itself. ZeroMQ retries until the writer listens."""
         self.socket = dealer(context, endpoint, max(MAX_HEADER, self._ring.spec.message_bytes))
         return self
 
     def take(self, frames: Frames) -> None:
-        """One message from the writer's side."""
+        """Handle one message from the writer's side."""
         header = decode(frames[0].buffer) if len(frames) in (1, 2) else None
         match header:
             case Hello(token=self._token) if len(frames) == 1:
@@ -139,10 +139,10 @@ class FollowLink:
                 self.unexpected += 1
 
     def turn(self) -> None:
-        """Nothing: asking follows from what comes."""
+        """Does nothing: this link sends only in answer to messages."""
 
     def finish(self, late: bool) -> bool:
-        """At once."""
+        """Says Bye, and does not wait for an answer."""
         self._say(Bye())
         return True
 
@@ -162,4 +162,4 @@ class FollowLink:
         self._say(Ask(self._token, self._fingerprint, self._session, self._have))
 
     def _say(self, header: Header) -> None:
-        send(self.socket, None, encode(header))  # where nobody is connected, the next Hello begins anew
+        send(self.socket, None, encode(header))  # if no writer is connected, its next Hello starts over

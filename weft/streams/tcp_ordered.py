@@ -1,8 +1,8 @@
-"""The two links of a BLOCK channel over a socket: see ``wire.py`` for what they say.
+"""The two links of a BLOCK channel over a socket: see ``wire.py`` for the protocol.
 
-Each works on the local ring of its end, in the place of the end on the other side: the sending link reads the writer's
-ring and stores the reader's progress there; the receiving link writes the reader's ring. The ends themselves cannot
-tell that they are not on the same one.
+Each link works on its end's local ring, and stands in for the end on the other side: the sending link reads the
+writer's ring and stores the reader's progress there; the receiving link writes the reader's ring. To the ends it looks
+as if they shared one ring.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from weft.streams.schema import array_specs_from_json, array_specs_to_json, diff
 from weft.streams.sockets import dealer, router, send
 from weft.streams.wire import MAX_HEADER, Ack, Bye, Data, Header, Hello, Open, Refused, decode, encode
 
-_KEPT = 1 << 16  # bytes from which on a payload is not copied on arrival; ZeroMQ aligns those to 8 bytes
+_KEPT = 1 << 16  # bytes; a payload of this size or more is not copied on arrival; ZeroMQ aligns those to 8 bytes
 
 
 def new_session() -> int:
-    """A number that no other life of an end has."""
+    """A random number that identifies one life of an end."""
     return secrets.randbelow((1 << 62) - 1) + 1
 
 
 def refusal(name: str, refused: Refused, mine: Ring) -> SchemaMismatch | None:
-    """What a refusal says; None where it makes no sense."""
+    """The error that a refusal describes; None if the refusal is malformed."""
     try:
         other = array_specs_from_json(refused.arrays)
     except (ValueError, TypeError):
@@ -41,30 +41,30 @@ def refusal(name: str, refused: Refused, mine: Ring) -> SchemaMismatch | None:
 
 
 class SendLink:
-    """A writer's side. Connects; nothing is sent until the reader has said where to begin.
+    """A writer's side. Connects, and sends nothing until the reader has said where to begin.
 
-    Slots are sent from where they are, without a copy: a slot is not written again before the reader has released it.
+    It sends a slot without a copy: the writer does not write to the slot again before the reader has released it.
     """
 
     def __init__(self, ring: Ring, token: str, bell: Bell) -> None:
         self._ring, self._token, self._bell = ring, token, bell
         self._fingerprint, self._session = fingerprint(ring.spec.arrays), new_session()
-        self._origin: int | None = None  # what the ring's place 0 is in the channel
-        self._known = False  # the reader has taken up what we opened
-        self._released: int | None = None  # how far the reader has released, in the channel; None: it has not said yet
+        self._origin: int | None = None  # the channel's place of the ring's place 0
+        self._known = False  # the reader has accepted our Open
+        self._released: int | None = None  # the channel's place that the reader has released up to; None: not known yet
         self._open = self._leaving = False
-        self._sent = 0  # places of the ring
+        self._sent = 0  # ring places sent so far
         self.refused: SchemaMismatch | None = None
         self.unexpected = 0
         self.socket: zmq.Socket[bytes]
 
     def connect(self, context: zmq.Context[Any], address: str) -> SendLink:
-        """Make the socket, in the pump's thread; returns itself. ZeroMQ goes on trying until somebody listens."""
+        """Make the socket, in the pump's thread; returns itself. ZeroMQ retries until the reader listens."""
         self.socket = dealer(context, address, MAX_HEADER)
         return self
 
     def take(self, frames: Frames) -> None:
-        """One message from the reader's side."""
+        """Handle one message from the reader's side."""
         header = decode(frames[0].buffer) if len(frames) == 1 else None
         match header:
             case Ack() if self._open:
@@ -94,7 +94,7 @@ class SendLink:
             self._sent += 1
 
     def finish(self, late: bool) -> bool:
-        """True once the reader has answered our Bye, which comes after everything; or where none will answer."""
+        """True once the reader has answered our Bye, which is sent last, or if no answer will come."""
         if late or self.refused is not None or self._ring.words[READER_CLOSED]:
             return True
         if self._open and not self._leaving and self._sent == self._ring.committed:
@@ -102,17 +102,17 @@ class SendLink:
         return False
 
     def _room(self) -> bool:
-        """Whether the reader can take one more: it may still hold messages of a writer before us."""
+        """Whether the reader has room for one more: it may still hold messages of an earlier writer."""
         assert self._origin is not None
         return self._released is not None and self._origin + self._sent - self._released < self._ring.capacity
 
     def _begin(self, hello: Hello) -> None:
-        """The reader, a new one perhaps, says where to begin; all that it has not, and has not released, goes again."""
+        """Start where the reader needs it: a new one needs all unreleased messages, a known one those it has not."""
         ring, released = self._ring, self._ring.released
         ring.words[READER_CLOSED] = 0
         new = hello.next < 0
         self._known = self._known or hello.session == self._session
-        if self._origin is None or not (new or self._known):  # it has had something of a writer before us, meanwhile
+        if self._origin is None or not (new or self._known):  # it has received from an earlier writer meanwhile
             self._origin = max(0, hello.next)
         start = released if new else min(ring.committed, max(released, hello.next - self._origin))
         self._sent, self._released = start, None
@@ -120,7 +120,7 @@ class SendLink:
         self._say(encode(Open(self._token, self._fingerprint, self._session, self._origin + start)))
 
     def _progress(self, ack: Ack) -> None:
-        # Places before ours are those of a writer before us: for us the reader is at the beginning.
+        # Places before our origin belong to an earlier writer: until they are released, our released place is 0.
         released = max(0, ack.released - (self._origin or 0))
         if not self._ring.released <= released <= self._sent:
             self.unexpected += 1
@@ -130,35 +130,35 @@ class SendLink:
         self._bell.ring()
 
     def _say(self, header: bytes, payload: np.ndarray[Any, Any] | None = None) -> bool:
-        """Send without waiting; where nobody is connected, nothing is, and the next Hello begins anew."""
+        """Send without waiting. If no reader is connected, nothing is sent, and the next Hello starts over."""
         self._open = send(self.socket, None, header, payload)
         return self._open
 
 
 class ReceiveLink:
-    """A reader's side. Binds; one writer at a time, the last that opened, is listened to."""
+    """A reader's side. Binds, and listens to one writer at a time: the last that opened."""
 
     def __init__(self, ring: Ring, token: str, bell: Bell) -> None:
         self._ring, self._token, self._bell = ring, token, bell
         self._fingerprint = fingerprint(ring.spec.arrays)
-        self._writer, self._session = b"", 0  # routing id and session of who was last to open
-        self._next = -1  # the place to come; -1: nobody has opened yet
-        self._told: int | None = None  # how far the writer knows that we have released
+        self._writer, self._session = b"", 0  # routing id and session of the last writer that opened
+        self._next = -1  # the next place; -1: no writer has opened yet
+        self._told: int | None = None  # the released place that the writer was told
         self._leaving = False
-        self.refused: SchemaMismatch | None = None  # it is we who refuse
-        self.kept: dict[int, zmq.Frame] = {}  # by place: large payloads, used where ZeroMQ has put them
+        self.refused: SchemaMismatch | None = None  # always None: this side refuses, the other is refused
+        self.kept: dict[int, zmq.Frame] = {}  # by place: large payloads, left in ZeroMQ's own memory
         self.unexpected = 0
         self.socket: zmq.Socket[bytes]
 
     def bind(self, context: zmq.Context[Any], address: str) -> ReceiveLink:
-        """Make the socket, in the pump's thread; returns itself. Raises zmq.ZMQError where the port is taken."""
+        """Make the socket, in the pump's thread; returns itself. Raises zmq.ZMQError if the port is taken."""
         self.socket = router(context, address, max(MAX_HEADER, self._ring.spec.message_bytes))
         return self
 
     def take(self, frames: Frames) -> None:
-        """One message from whoever connected."""
+        """Handle one message from a peer."""
         peer = frames[0].bytes
-        if len(frames) == 2 and not len(frames[1]):  # ZeroMQ's probe: somebody connected
+        if len(frames) == 2 and not len(frames[1]):  # ZeroMQ's probe: a peer connected
             self._say(peer, Hello(self._token, self._fingerprint, self._session, self._next))
             return
         header = decode(frames[1].buffer) if len(frames) in (2, 3) else None
@@ -177,7 +177,7 @@ class ReceiveLink:
                 self.unexpected += 1
 
     def turn(self) -> None:
-        """Tell the writer how far we are, if that has changed."""
+        """Tell the writer how far the reader has released, if that has changed."""
         if not self._writer or self._leaving:
             return
         released = self._ring.released
@@ -186,7 +186,7 @@ class ReceiveLink:
             self._say(self._writer, Ack(released))
 
     def finish(self, late: bool) -> bool:
-        """True once the writer knows. What was not released will be sent again to another reader."""
+        """True once the writer knows. Messages that were not released are sent again to the next reader."""
         if self._writer and not self._leaving:
             self._leaving = self._say(self._writer, Bye())
         return late or not self._writer or not self._leaving
@@ -197,20 +197,20 @@ class ReceiveLink:
             self._say(peer, Refused(array_specs_to_json(self._ring.spec.arrays)))
             return
         words, start = self._ring.words, opened.start
-        if self._next < 0:  # the ring is empty and untouched: its places begin where the writer's do
+        if self._next < 0:  # the ring is empty and unused: its places begin at the writer's
             words[CURSOR] = words[RELEASED] = start
             words[COMMITTED] = self._next = start
         elif start > self._next:
-            self.unexpected += 1  # it would leave some out
+            self.unexpected += 1  # it would skip places
             return
-        elif start < self._next and opened.session != self._session:  # a writer before it was not all heard yet
+        elif start < self._next and opened.session != self._session:  # more of an earlier writer has come since
             self._say(peer, Hello(self._token, self._fingerprint, self._session, self._next))
             return
         self._writer, self._session, self._told = peer, opened.session, None
         words[WRITER_CLOSED] = 0
 
     def _wanted(self, data: Data) -> bool:
-        """Whether a place may be stored: the next one, where there is room for it."""
+        """Whether this is the next place, and there is room for it."""
         return data.place == self._next and data.place - self._ring.released < self._ring.capacity
 
     def _store(self, data: Data, payload: zmq.Frame) -> None:

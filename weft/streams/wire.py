@@ -1,21 +1,21 @@
-"""What the two sides of a socket say to each other: one header of typed fields, and for a message one frame of bytes.
+"""The protocol between the two sides of a socket: one header of typed fields, and for a message one frame of bytes.
 
-Each side that is connected to says ``Hello`` first. Of an ordinary channel that is the reader, and the writer answers:
+The side that binds says ``Hello`` first. In a BLOCK channel that is the reader, and the writer answers:
 
     reader                                writer
-    Hello(session, next)          ──▶                    what I have of your session, if anything
-                                  ◀──    Open(start)     I go on there
+    Hello(session, next)          ──▶                    the place that I expect next, if I know one
+                                  ◀──    Open(start)     I continue there
     Ack(released)                 ──▶                    how much room there is
-                                  ◀──    Data, payload   in order of place, at most ``capacity`` that were not released
-    Ack(released)                 ──▶                    the writer keeps a slot until it was released
+                                  ◀──    Data, payload   in order, at most ``capacity`` unreleased
+    Ack(released)                 ──▶                    the writer may reuse these slots
 
-Of a LATEST channel it is the writer, and each reader answers ``Ask(have)``, which is answered by ``Data`` once there is
-a newer message, and is then asked again. ``Refused`` says that the arrays differ, and how.
+In a LATEST channel the writer binds. Each reader answers ``Ask(have)``; the writer sends ``Data`` once there is a newer
+message, and the reader asks again. ``Refused`` says that the arrays differ, and how.
 
-``Bye`` says that an end was closed, and is answered by ``Bye``. Who closes waits for the answer, a little: a socket
-that is closed with words unread takes back, in TCP, even those of its own that the other side has not read yet.
+``Bye`` says that an end was closed, and the other side answers ``Bye``. The closing side waits briefly for the answer:
+closing a TCP socket with unread input also discards its own output that the other side has not read yet.
 
-Nothing here is ever executed or unpickled: a header that is not exactly one of these is dropped and counted.
+Nothing here is ever executed or unpickled. A header that is not exactly one of these is dropped and counted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 MAX_HEADER = 1 << 18
-"""Bytes of a header, at most; only a refusal with very many arrays comes near it."""
+"""The most bytes of a header. Only a refusal with very many arrays comes near it."""
 
 Place: TypeAlias = Annotated[int, Meta(ge=0, le=1 << 62)]
 Int64: TypeAlias = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
@@ -34,16 +34,16 @@ Name: TypeAlias = Annotated[str, Meta(max_length=64)]
 
 
 class Hello(Struct, tag="hello", array_like=True, frozen=True):
-    """The bound side, to whoever connects. ``next``: the place that a reader wants; -1 where it is new."""
+    """The side that binds, to each new peer. ``next``: the place that a reader expects; -1 if it is new."""
 
-    token: Name  # of the channel: nobody talks to a channel by mistake
+    token: Name  # of the channel: no end talks to another channel by mistake
     fingerprint: Name
-    session: Int64  # a reader: of the writer that it knows, 0 where none; a LATEST writer: its own
+    session: Int64  # from a reader: of the writer that it knows, or 0; from a LATEST writer: its own
     next: Annotated[int, Meta(ge=-1, le=1 << 62)]
 
 
 class Open(Struct, tag="open", array_like=True, frozen=True):
-    """A writer: what follows begins at ``start``."""
+    """A writer: my messages begin at ``start``."""
 
     token: Name
     fingerprint: Name
@@ -52,7 +52,7 @@ class Open(Struct, tag="open", array_like=True, frozen=True):
 
 
 class Ask(Struct, tag="ask", array_like=True, frozen=True):
-    """A reader of LATEST: I have ``have`` messages of your session ``session``; send a newer one when there is one."""
+    """A reader of LATEST: I have ``have`` messages of your session ``session``; send a newer one."""
 
     token: Name
     fingerprint: Name
@@ -61,7 +61,7 @@ class Ask(Struct, tag="ask", array_like=True, frozen=True):
 
 
 class Data(Struct, tag="data", array_like=True, frozen=True):
-    """A message; the frame after this one is its slot, byte for byte."""
+    """A message. The next frame is its slot, byte for byte."""
 
     place: Place
     stamp: tuple[Int64, Int64, Int64, Int64, Int64, Int64]
@@ -74,7 +74,7 @@ class Ack(Struct, tag="ack", array_like=True, frozen=True):
 
 
 class Refused(Struct, tag="refused", array_like=True, frozen=True):
-    """Your arrays are not mine."""
+    """Your arrays differ from mine."""
 
     arrays: Annotated[str, Meta(max_length=MAX_HEADER)]  # mine, as ``schema.array_specs_to_json`` writes them
 
@@ -90,7 +90,7 @@ _decode = msgspec.msgpack.Decoder(Header).decode
 
 
 def decode(frame: bytes | memoryview) -> Header | None:
-    """The header in a frame; None where it is not one."""
+    """The header in a frame; None if the frame holds no valid header."""
     if len(frame) > MAX_HEADER:
         return None
     try:
