@@ -190,7 +190,13 @@ def with_recorder(graph: Graph) -> Graph:
 
 def last_unroll(engine) -> Any:
     """What the recorder of an engine kept, in NumPy."""
-    return jax.device_get(engine.saved()[0].fragments[-1])
+    return jax.device_get(engine.saved()[0].fragments["recorder"])
+
+
+def train_state(engine) -> TrainState:
+    """The state of an engine's only learner."""
+    (state,) = engine.train_states().values()
+    return state
 
 
 def prepared(algorithm, environment, *, envs=4, plan="inline", steps=10_000, **config) -> Prepared:

@@ -104,6 +104,8 @@ def open_run_folder(
     """
     import jax
 
+    from weft.runtimes.actors import publishers_of
+    from weft.runtimes.loop.engine import params_of
     from weft.runtimes.loop.train import make_engine
     from weft.services import checkpoints
     from weft.services.run_folder import read_run
@@ -112,12 +114,13 @@ def open_run_folder(
     prepared = prepare(_stored(folder.config, objects or {}))
     _check_objects(folder.name, folder.config, prepared, warn)
     # Of all that a checkpoint holds the params alone are the same whatever the plan was.
-    params = make_engine(prepared).template().train.params
-    wanted = _Trained(TrainState(params, None, None, None))  # type: ignore[arg-type]
+    states = make_engine(prepared).template().fragments
+    names = publishers_of(prepared.graph)
+    wanted = _Trained({n: TrainState(states[n].params, None, None, None) for n in names})  # type: ignore[arg-type]
     restored = checkpoints.load_latest(folder.checkpoints, wanted, warn, part=True)
     if restored is None:
         raise RunError(f"run {folder.name!r} has no checkpoint in {folder.checkpoints}; train it first")
-    params = jax.device_get(restored[0].train.params)
+    params = jax.device_get(params_of(restored[0].fragments))
     summary = folder.summary() or {"seed": prepared.seed}
     return Run(folder.path, prepared.algorithm, params, summary, prepared.seeds, prepared.source), prepared
 
@@ -125,7 +128,7 @@ def open_run_folder(
 class _Trained(NamedTuple):
     """Where every engine's saved state has what was learned."""
 
-    train: TrainState
+    fragments: dict[str, TrainState]
 
 
 def _stored(config: Mapping[str, Any], objects: Mapping[str, Any] | None = None) -> RunConfig:

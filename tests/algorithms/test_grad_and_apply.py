@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from batches import acted_batch, bind, halves
-from toys import farthest, prepared, same
+from toys import farthest, prepared, same, train_state
 
 import weft
 from weft.core.errors import ConfigError
@@ -119,6 +119,6 @@ def test_two_devices_learn_what_one_learns(cls):
         engine = make_engine(prepared(algorithm, "weft:CartPole-v1", envs=8, plan=plan))
         engine.start()
         assert engine.advance(3)().finite
-        params.append(jax.device_get(engine.train_state().params))
+        params.append(jax.device_get(train_state(engine).params))
         engine.close()
     assert farthest(*params) < 1e-5

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import SMALL, Anything, Counter, Masked, farthest, last_unroll, prepared, started, with_recorder
+from toys import SMALL, Anything, Counter, Masked, farthest, last_unroll, prepared, started, train_state, with_recorder
 
 import weft
 from weft.core.specs import Box, Discrete, MultiDiscrete
@@ -31,10 +31,10 @@ def normalising():
     engine = make_engine(run)
     engine.start()
     seen, metrics = [], []
-    before = jax.device_get(engine.train_state().params)
+    before = jax.device_get(train_state(engine).params)
     for _ in range(2):
         metrics.append(engine.advance(1)().metrics)
-        seen.append((before, jax.device_get(engine.train_state().params), last_unroll(engine)))
+        seen.append((before, jax.device_get(train_state(engine).params), last_unroll(engine)))
         before = seen[-1][1]
     return run.algorithm, seen, metrics
 
@@ -113,13 +113,13 @@ SPACES = {
 def test_every_kind_of_space_trains(kind):
     observation, action = SPACES[kind]
     engine = started(weft.PPO(**SMALL), Anything(observation, action), envs=4)
-    before = jax.device_get(engine.train_state().params)
+    before = jax.device_get(train_state(engine).params)
     report = engine.advance(2)()
     assert report.finite
     assert np.isfinite(np.concatenate(list(report.metrics.values()))).all()
     assert report.metrics["entropy"][0] != 0.0
     assert np.abs(report.metrics["approx_kl"]).max() < 1e-6
-    assert farthest(before, engine.train_state().params) > 1e-4
+    assert farthest(before, train_state(engine).params) > 1e-4
 
 
 GYM_SPACES = {
@@ -181,7 +181,7 @@ def counting_apply(params, carry, observation):
 def test_a_network_of_the_users():
     engine = started(weft.PPO(**SMALL, network=(linear_init, linear_apply)), Counter(), envs=4)
     report = engine.advance(3)()
-    params = engine.train_state().params.network
+    params = train_state(engine).params.network
     assert set(params) == {"policy", "value"}
     assert report.finite
     assert float(params["value"][0]) > 0.0  # rewards are positive, and so must values be

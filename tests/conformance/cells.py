@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-from toys import SMALL, farthest
+from toys import SMALL, farthest, train_state
 
 import weft
 from weft.plans import Machine, catalogue
@@ -130,6 +130,6 @@ def _train(prepared: Prepared, **settings: Any) -> Learned:
             assert report.finite
             assert report.learn_steps == LEARN_STEPS
             episodes = tuple(map(sum, zip(*report.episodes[0], strict=True)))
-            return Learned(jax.device_get(engine.train_state().params), report.samples, episodes)
+            return Learned(jax.device_get(train_state(engine).params), report.samples, episodes)
         finally:
             engine.close()

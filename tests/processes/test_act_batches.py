@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from drafts import drafted
+from weft.runtimes.roles.acting import Acting, sends_extras, unroll_block
 
 from weft.core.buffers import timestep_buffers
 from weft.core.specs import Box, Discrete, EnvSpec, Spec
@@ -24,7 +25,6 @@ from weft.core.types import Acted, TrainState
 from weft.graph.algorithm import Algorithm
 from weft.runtimes.hosted.blocks import Block
 from weft.runtimes.roles.act import ActSide, LaneState
-from weft.runtimes.roles.acting import Acting, sends_extras, unroll_block
 from weft.runtimes.roles.unroll_writer import UnrollWriter
 from weft.runtimes.workers.control.link import Link
 from weft.runtimes.workers.counting.account import Account, OfRun

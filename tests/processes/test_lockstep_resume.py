@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from toys import SMALL, prepared
+from toys import SMALL, prepared, train_state
 
 import weft
 from weft.runtimes.loop.train import make_engine
@@ -28,7 +28,7 @@ def test_after_a_resume_extras_are_those_of_the_actions_taken(plan, tmp_path):
     try:
         engine.resume(tree, document)
         report = engine.advance(5)()
-        assert int(engine.train_state().step) == 10
+        assert int(train_state(engine).step) == 10
     finally:
         engine.close()
     assert abs(report.metrics["approx_kl"]).max() < 1e-7

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import SMALL, Counter, Probe, farthest, last_unroll, prepared, same, started
+from toys import SMALL, Counter, Probe, farthest, last_unroll, prepared, same, started, train_state
 
 import weft
 from weft.core.buffers import timestep_buffers
@@ -103,14 +103,14 @@ def test_a_recurrent_run_with_statistics_is_resumed_exactly(tmp_path):
     engine.advance(2)()
     checkpoints.save(tmp_path, 2, *engine.saved())
     engine.advance(2)()
-    tree = jax.device_get(engine.saved()[0].train.params)
+    tree = jax.device_get(train_state(engine).params)
     engine.close()
     again = make_engine(run)
     restored = checkpoints.load_latest(tmp_path, again.template(), pytest.fail)
     assert restored is not None
     again.resume(restored[0], restored[1])
     again.advance(2)()
-    other = again.saved()[0].train.params
+    other = train_state(again).params
     again.close()
     assert same(tree, other)
 
@@ -192,7 +192,7 @@ def test_an_engine_runs_on_the_device_of_its_layout():
     for engine in engines:
         engine.start()
         engine.advance(1)()
-        assert engine.train_state().params["weight"].devices() == {third}
+        assert train_state(engine).params["weight"].devices() == {third}
         engine.close()
 
 

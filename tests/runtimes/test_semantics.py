@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import SMALL, Counter, CounterGym, Probe, last_unroll, prepared, same, started, with_recorder
+from toys import SMALL, Counter, CounterGym, Probe, last_unroll, prepared, same, started, train_state, with_recorder
 
 import weft
 from weft.envs.jax_on_host import JaxOnHostFactory
@@ -175,7 +175,7 @@ def with_invalid_records(request):
     engine.advance(2)()
     unroll = last_unroll(engine)
     engine.close()
-    state = jax.tree.map(jnp.copy, engine.train_state())
+    state = jax.tree.map(jnp.copy, train_state(engine))
     return run.algorithm, state, unroll, jax.jit(run.algorithm.learn)
 
 

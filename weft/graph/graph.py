@@ -219,9 +219,7 @@ def _reads(fragment: Fragment, stream: Stream) -> bool:
     return latest and isinstance(fragment.code, MapCode) and not any(p.name == stream.name for p in fragment.outputs)
 
 
-def _given(
-    name: str, code: MapCode, schema: Schema, params: list[Schema], *, host: bool, gives: object
-) -> Schema:
+def _given(name: str, code: MapCode, schema: Schema, params: list[Schema], *, host: bool, gives: object) -> Schema:
     """The schema of what a map gives."""
     import jax
 
@@ -271,4 +269,3 @@ def schema_difference(expected: Schema, found: Schema) -> str:
             place = f"at {jax.tree_util.keystr(path)} " if path else ""
             return f"{place}expected {want.dtype}{list(want.shape)}, got {have.dtype}{list(have.shape)}"
     return ""
-

@@ -15,6 +15,7 @@ import math
 import sys
 
 from weft.core.errors import PlanError
+from weft.graph.fragment import MapCode
 from weft.graph.graph import Graph
 from weft.graph.stream import Sharing
 from weft.plans.fill import divisor_up_to, learners, one_lane_each, shares
@@ -41,12 +42,66 @@ def runs_now(plan: Plan, graph: Graph, machine: Machine, *, envs: int) -> bool:
     return True
 
 
-def needs_workers(plan: Plan, machine: Machine) -> bool:
-    """Whether a plan runs in worker processes: it has several groups, or more replicas than devices here."""
+def needs_workers(plan: Plan, graph: Graph, machine: Machine) -> bool:
+    """Whether a plan runs in worker processes: it has several groups, or more replicas than devices here.
+
+    Replicas with host code below inference are processes too: in one process host code would have all their messages.
+    """
     if len(plan.groups) > 1:
         return True
     group = plan.groups[0]
-    return (group.replicas or 1) > machine.count(group.device)
+    return (group.replicas or 1) > (1 if has_host_code(graph) else machine.count(group.device))
+
+
+def has_host_code(graph: Graph) -> bool:
+    """Whether a fragment other than the environments is host code."""
+    return any(not f.pure and not f.role.makes_steps for f in graph.fragments)
+
+
+def learner_replicas(plan: Plan, graph: Graph) -> int:
+    """How many replicas share a batch; all learners have as many, or PlanError."""
+    counts = {g.replicas or 1 for g in learners(plan, graph)}
+    if len(counts) > 1:
+        least = min(counts)
+        nearest = plan
+        for index, group in enumerate(plan.groups):
+            if group in learners(plan, graph):
+                nearest = _with_replicas(nearest, index, least)
+        raise PlanError(
+            f"plan '{plan}' has learners with {' and '.join(map(str, sorted(counts)))} replicas, and the learners of "
+            f"one run share its environments in the same way: give all of them as many. Nearest plan that runs now: "
+            f"'{nearest}'."
+        )
+    return counts.pop() if counts else 1
+
+
+def gradient_replicas(plan: Plan, graph: Graph) -> int:
+    """How many replicas compute gradients that another fragment applies; 1 where none do."""
+    apart = [
+        g.replicas or 1
+        for g in plan.groups
+        for n in g.fragments
+        if role_of(n, graph).computes_gradients and not role_of(n, graph).publishes
+    ]
+    return max(apart, default=1)
+
+
+def one_state(plan: Plan, graph: Graph) -> None:
+    """In lockstep a map with a state is not replicated by itself: each replica would see its own environments only.
+
+    Else ``PlanError``. In a group with a learner its replicas share one state.
+    """
+    for index, group in enumerate(plan.groups):
+        if (group.replicas or 1) == 1 or holds(group, graph, lambda role: role.computes_gradients):
+            continue
+        for name in group.fragments:
+            code = graph.fragment(name).code if name in graph.names else None
+            if getattr(code, "init", None) is not None and isinstance(code, MapCode):
+                nearest = plan.with_group(index, replicas=1)
+                raise PlanError(
+                    f"plan '{plan}' replicates {name!r}, which has a state, and in lockstep the result must not depend "
+                    f"on the number of replicas. Leave --lockstep out, or use one replica: '{nearest}'."
+                )
 
 
 def _platform(plan: Plan) -> None:

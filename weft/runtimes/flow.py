@@ -77,7 +77,9 @@ class Flow:
 
     def init(self, seed: Array) -> States:
         """Fresh states of all its fragments."""
-        return {name: stage.init(fragment_key(seed, _key_name(self.graph, name))) for name, stage in self.stages.items()}
+        return {
+            name: stage.init(fragment_key(seed, _key_name(self.graph, name))) for name, stage in self.stages.items()
+        }
 
     def publish(self, states: States) -> tuple[States, dict[Leg, Tree]]:
         """The newest params of everything in the flow, through the maps that they pass; and the maps' new states."""

@@ -17,12 +17,12 @@ import numpy as np
 from weft.core.types import Array, Metrics, TrainState, Tree
 from weft.envs.protocol import JaxEnv
 from weft.graph.graph import Graph
+from weft.runtimes.actors import actors_of, params_legs, publishers_of, unroll_stream
 from weft.runtimes.compiled.episodes import EpisodeSlices
 from weft.runtimes.compiled.replicas import AXIS, Layout, Spread
 from weft.runtimes.compiled.rollout import LoopState, make_rollout
 from weft.runtimes.flow import Finite, Flow, States, all_finite, flat_metrics
 from weft.runtimes.loop.engine import Episode, Report
-from weft.runtimes.actors import actors_of, params_legs, publishers_of, unroll_stream
 
 MAX_DISPATCH = 128
 """Iterations in one dispatch at most: the report of each is kept on the device until the dispatch ends."""
@@ -164,6 +164,8 @@ class FusedEngine:
             bool(np.all(finite.rewards)),
             any(bool(np.any(column.cut_again)) for column in slices),
             {},
+            iterations * self._steps * len(self._names),
+            calls * self._steps * len(self._publishers),
         )
 
 

@@ -22,7 +22,6 @@ from weft.runtimes.compiled.replicas import Layout
 from weft.runtimes.flow import Finite, Flow, States, flat_metrics
 from weft.runtimes.hosted.programs import Recall
 from weft.runtimes.hosted.rolling import Episodes
-from weft.runtimes.hosted.segments import Segments
 from weft.runtimes.loop.engine import Report
 
 
@@ -159,7 +158,9 @@ class HostedEngine:
             flags = jax.device_get(finite)
             good, rewards = all(f.learned.all() for f in flags), all(f.rewards.all() for f in flags)
             flat = flat_metrics(self._publishers, columns)
-            return Report(calls, env_steps, flat, episodes, good, rewards, False, shares)
+            made = env_steps * len(self._legs)
+            trained = self._roll.env_steps * sum(len(rows) for rows in host.values())
+            return Report(calls, env_steps, flat, episodes, good, rewards, False, shares, made, trained)
 
         return fetch
 
@@ -171,4 +172,3 @@ class HostedEngine:
     def close(self) -> None:
         """Close the environments."""
         self._roll.close()
-

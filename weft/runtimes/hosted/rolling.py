@@ -144,7 +144,9 @@ class Stepper:
             tree_map(np.copyto, act.buffer.outs[t], of_team(self._joint, act.team))
 
 
-def roll_out(acts: Sequence[RollingAct], stepper: Stepper, length: int, tick: Callable[[], None] | None = None) -> Times:
+def roll_out(
+    acts: Sequence[RollingAct], stepper: Stepper, length: int, tick: Callable[[], None] | None = None
+) -> Times:
     """T steps of a lane whose acts have begun; ``tick`` is called after each."""
     clock = time.perf_counter
     acting = stepping = 0.0

@@ -154,7 +154,10 @@ def learn_from(
             found[leg] = [unroll._replace(extras=acts[name].again(params, unroll.carry, recall))]
     flowed = flow.run(states, found, newest)
     finite = {
-        name: [*calls[:-1], calls[-1]._replace(learned=calls[-1].learned & all_finite(flow.params(flowed.states, name)))]
+        name: [
+            *calls[:-1],
+            calls[-1]._replace(learned=calls[-1].learned & all_finite(flow.params(flowed.states, name))),
+        ]
         for name, calls in flowed.finite.items()
     }
     return flowed._replace(finite=finite)

@@ -14,11 +14,11 @@ from weft.telemetry.ledger import Ledger
 
 @dataclass
 class Counters:
-    """Counters of one run. ``steps_per_learn`` are environment steps of one learn call, all seeds together."""
+    """Counters of one run, for each of its series of episodes: its seeds, or its policies."""
 
-    steps_per_learn: int
-    lanes: int = 1  # seeds
+    series: tuple[str, ...] = ("0",)
     learn_steps: int = 0
+    env_steps: int = 0  # that environments have made, all seeds together; counted where they are made
     earlier_seconds: float = 0.0  # of training, before this process
     windows: list[EpisodeWindow] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
@@ -30,15 +30,11 @@ class Counters:
     streams: dict[str, dict[str, float]] = field(default_factory=dict)  # what passed between workers, as told last
 
     def __post_init__(self) -> None:
-        self.windows = self.windows or [EpisodeWindow() for _ in range(self.lanes)]
+        self.windows = self.windows or [EpisodeWindow() for _ in self.series]
         self._began, self._first = time.perf_counter(), self.learn_steps
         self._steady: tuple[float, int] | None = None  # when the first report came, and the steps until then
-        self._taken: deque[tuple[float, int]] = deque([(self._began, self.env_steps)], maxlen=16)
-
-    @property
-    def env_steps(self) -> int:
-        """Environment steps trained on, all seeds together."""
-        return self.learn_steps * self.steps_per_learn
+        first = (self._began, self.env_steps, self.learn_steps)
+        self._taken: deque[tuple[float, int, int]] = deque([first], maxlen=16)
 
     @property
     def wall_seconds(self) -> float:
@@ -53,7 +49,7 @@ class Counters:
     @property
     def env_steps_per_second(self) -> float:
         """Since the first report, which compilation delays; over all where there was but one."""
-        now, steps = self._taken[-1]
+        now, steps, _ = self._taken[-1]
         if self._steady is not None and steps > self._steady[1] and now > self._steady[0]:
             return (steps - self._steady[1]) / (now - self._steady[0])
         return self.env_steps / max(self.wall_seconds, 1e-9)
@@ -66,22 +62,24 @@ class Counters:
     @property
     def recent_rate(self) -> float:
         """Environment steps per second over the last few reports; 0 before the first."""
-        (then, before), (now, steps) = self._taken[0], self._taken[-1]
+        (then, before, _), (now, steps, _) = self._taken[0], self._taken[-1]
         return (steps - before) / (now - then) if now > then else 0.0
 
     @property
     def seconds_per_learn(self) -> float:
         """Of late, compilation aside; 0 where that is not known yet."""
-        return self.steps_per_learn / self.recent_rate if len(self._taken) > 1 and self._steady else 0.0
+        (then, _, before), (now, _, learned) = self._taken[0], self._taken[-1]
+        return (now - then) / (learned - before) if self._steady and learned > before else 0.0
 
     def take(self, report: Report) -> None:
         """Count a report."""
         now = time.perf_counter()
         self.learn_steps += report.learn_steps
-        if report.samples is None:
-            samples = report.learn_steps * self.steps_per_learn
-            self.ledger.produce(samples)
-            self.ledger.train(samples)
+        self.env_steps = report.env_steps if report.samples is not None else self.env_steps + report.env_steps
+        if report.samples is None:  # in one process nothing is ever on its way
+            self.ledger.produce(max(report.produced, report.trained))
+            self.ledger.train(report.trained)
+            self.ledger.drop("filtered", max(0, report.produced - report.trained))
         else:
             self.ledger = report.samples
         self.figures, self.restarts = report.figures, self.restarts + report.restarts
@@ -95,7 +93,7 @@ class Counters:
         if self._steady is None and self.learn_steps >= self._first + self.warm_up:
             self._steady = (now, self.env_steps)
             self._taken.clear()  # what came before was mostly compilation
-        self._taken.append((now, self.env_steps))
+        self._taken.append((now, self.env_steps, self.learn_steps))
 
     def record(self) -> dict[str, Any]:
         """What is shown and logged."""
@@ -113,24 +111,26 @@ class Counters:
         total = sum(self.shares.values())
         if total > 0:
             record |= {f"time/{stage}": seconds / total for stage, seconds in self.shares.items()}
-        if self.lanes > 1:
-            record |= {f"return_mean/{k}": w.return_mean for k, w in enumerate(self.windows)}
+        if len(self.series) > 1:
+            record |= {f"return_mean/{k}": w.return_mean for k, w in zip(self.series, self.windows, strict=True)}
         return record | self.figures
 
     def go_back(self, document: dict[str, Any] | None) -> None:
         """Count from a checkpoint again, or from nothing; the time that was spent since stays spent."""
         self.learn_steps = document["learn_steps"] if document else 0
+        self.env_steps = document["env_steps"] if document else 0
         if document:
             self.windows = [EpisodeWindow.from_json(window) for window in document["windows"]]
         else:
-            self.windows = [EpisodeWindow() for _ in range(self.lanes)]
+            self.windows = [EpisodeWindow() for _ in self.series]
         self._steady, self._first = None, self.learn_steps
-        self._taken = deque([(time.perf_counter(), self.env_steps)], maxlen=16)
+        self._taken = deque([(time.perf_counter(), self.env_steps, self.learn_steps)], maxlen=16)
 
     def to_document(self) -> dict[str, Any]:
         """For a checkpoint; ``from_document`` brings it back."""
         return {
             "learn_steps": self.learn_steps,
+            "env_steps": self.env_steps,
             "wall_seconds": self.wall_seconds,
             "windows": [window.to_json() for window in self.windows],
             "ledger": self.ledger.to_json(),
@@ -138,13 +138,13 @@ class Counters:
         }
 
     @classmethod
-    def from_document(cls, document: dict[str, Any], steps_per_learn: int, warm_up: int = 1) -> Counters:
+    def from_document(cls, document: dict[str, Any], series: tuple[str, ...], warm_up: int = 1) -> Counters:
         """Go on counting where a checkpoint left off."""
         windows = [EpisodeWindow.from_json(window) for window in document["windows"]]
         return cls(
-            steps_per_learn=steps_per_learn,
-            lanes=len(windows),
+            series=series,
             learn_steps=document["learn_steps"],
+            env_steps=document["env_steps"],
             earlier_seconds=document["wall_seconds"],
             windows=windows,
             ledger=Ledger.from_json(document["ledger"]),

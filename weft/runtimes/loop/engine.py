@@ -26,7 +26,9 @@ class Report(NamedTuple):
     rewards_finite: bool  # False: the environment gave such a reward
     cut_again: bool  # True: an environment truncated twice within its own max_episode_steps
     shares: dict[str, float]  # seconds by stage, where the engine can tell
-    samples: Ledger | None = None  # since the run began, where the engine keeps it; None: all produced was trained on
+    produced: int = 0  # samples that were made meanwhile, where the engine keeps no ledger: env steps of each policy
+    trained: int = 0  # samples that were trained on meanwhile, likewise
+    samples: Ledger | None = None  # since the run began, where the engine keeps it
     restarts: int = 0  # of workers, since the last report
     figures: dict[str, float] = {}  # noqa: RUF012  what else is shown and logged: lag, the queues' fill
     streams: dict[str, dict[str, float]] = {}  # noqa: RUF012  between workers: messages a second, bytes of one

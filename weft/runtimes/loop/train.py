@@ -26,10 +26,11 @@ from weft.core.errors import (
     WeftError,
     WorkerFailed,
 )
+from weft.runtimes.actors import publishers_of
 from weft.runtimes.compiled.engine import MAX_DISPATCH, FusedEngine
 from weft.runtimes.hosted.engine import HostedEngine
 from weft.runtimes.loop.counters import Counters
-from weft.runtimes.loop.engine import Engine, Report, StateLost
+from weft.runtimes.loop.engine import Engine, Report, StateLost, params_of
 from weft.runtimes.loop.interrupt import Interrupt, interruptible
 from weft.runtimes.loop.summary import summarise
 from weft.runtimes.policies.run import Run
@@ -81,12 +82,10 @@ def make_engine(prepared: Prepared, settings: Settings | None = None, logs: Path
 
         how = settings or Settings()
         return ProcessEngine(prepared, launch_spec(prepared, how), logs or how.root / "logs", how.hang_seconds)
-    layout = layout_of(prepared)
-    sizes = (layout, prepared.envs, prepared.seed)
-    if prepared.source.pure is not None:
-        return FusedEngine(prepared.algorithm, prepared.graph, prepared.source.pure, *sizes)
-    assert prepared.source.host is not None
-    return HostedEngine(prepared.algorithm, prepared.graph, prepared.source.host, *sizes)
+    sizes = (layout_of(prepared), prepared.envs, prepared.seed)
+    if all(fragment.pure for fragment in prepared.graph.fragments) and prepared.source.pure is not None:
+        return FusedEngine(prepared.graph, prepared.source.pure, *sizes)
+    return HostedEngine(prepared.graph, prepared.source, *sizes)
 
 
 class _Execution:
@@ -94,8 +93,7 @@ class _Execution:
 
     def __init__(self, prepared: Prepared, settings: Settings, folder: RunFolder, interrupt: Interrupt) -> None:
         self.prepared, self.settings, self.folder, self.interrupt = prepared, settings, folder, interrupt
-        self.lanes = max(prepared.seeds, 1)
-        self.counters = Counters(prepared.steps_per_learn * self.lanes, self.lanes, warm_up=prepared.warm_up)
+        self.counters = Counters(prepared.series, warm_up=prepared.warm_up)
         self.saved_at = time.monotonic()
         self.dispatch_size = 1
         self.unsaved = False  # the last attempt to save failed
@@ -132,8 +130,8 @@ class _Execution:
     def _finished_before(self, engine: Engine) -> Run | None:
         """The run as it ended, where it has made all its steps; nothing in its folder is touched."""
         summary = self.folder.summary() if self.folder.resumed else None
-        asked = self.prepared.learn_steps * self.counters.steps_per_learn
-        if summary is None or summary.get("exit") != "finished" or summary.get("env_steps", 0) < asked:
+        asked = self.prepared.learn_steps
+        if summary is None or summary.get("exit") != "finished" or summary.get("learn_steps", 0) < asked:
             return None
         restored = checkpoints.load_latest(self.folder.checkpoints, engine.template(), self.warnings.append)
         if restored is None or restored[1]["counters"]["learn_steps"] < self.prepared.learn_steps:
@@ -146,7 +144,7 @@ class _Execution:
             f"run {self.folder.path} was finished before. To go on, ask for more --steps; to begin anew, name another "
             "--run."
         )
-        params = jax.device_get(restored[0].train.params)
+        params = jax.device_get(self._params(restored[0]))
         summary["run"] = str(self.folder.path)
         return self._as_run(params, summary)
 
@@ -171,12 +169,13 @@ class _Execution:
         tree, document, _ = restored
         lost = engine.resume(tree, document["engine"])
         if lost:
-            which = "all environments" if len(lost) == self.prepared.envs * self.lanes else ", ".join(lost)
+            everything = self.prepared.envs * max(self.prepared.seeds, 1)
+            which = "all environments" if len(lost) == everything else ", ".join(lost)
             self.warnings.append(
                 f"resumed, but not exactly: {which} begin a fresh episode (their state cannot be saved)"
             )
         warm_up = self.counters.warm_up
-        self.counters = Counters.from_document(document["counters"], self.counters.steps_per_learn, warm_up)
+        self.counters = Counters.from_document(document["counters"], self.prepared.series, warm_up)
         self.folder.trim_metrics(self.counters.env_steps)
         self.saved_steps = self.counters.learn_steps
         return self.counters.env_steps
@@ -185,7 +184,7 @@ class _Execution:
         prepared, folder, settings = self.prepared, self.folder, self.settings
         return open_telemetry(
             title=f"{prepared.name} · {prepared.source.name} · {prepared.plan} · seed {prepared.seed}",
-            total_steps=prepared.learn_steps * self.counters.steps_per_learn,
+            total_steps=prepared.learn_steps * prepared.steps_per_learn * max(prepared.seeds, 1),
             quiet=settings.quiet,
             metrics=folder.metrics,
             tensorboard=folder.tensorboard if settings.tensorboard else None,
@@ -321,13 +320,17 @@ class _Execution:
 
     def _finish(self, engine: Engine, how: str, error: Exception | None = None) -> Run:
         try:
-            params = jax.device_get(engine.train_state().params)
+            params = jax.device_get(params_of(engine.train_states()))
         except (RuntimeError, WorkerFailed):  # a device or a worker that failed has taken them with it
             saved = checkpoints.load_latest(self.folder.checkpoints, engine.template(), lambda text: None)
             if error is None and saved is None:
                 raise
-            params = jax.device_get(saved[0].train.params) if error is None and saved is not None else {}
+            params = jax.device_get(self._params(saved[0])) if error is None and saved is not None else {}
         return self._sum_up(params, how, error)
+
+    def _params(self, tree: Any) -> Any:
+        """The params in a saved state."""
+        return params_of({name: tree.fragments[name] for name in publishers_of(self.prepared.graph)})
 
     def _sum_up(self, params: Any, how: str, error: Exception | None) -> Run:
         summary = summarise(self.prepared, self.counters, self.folder.path, how, params)

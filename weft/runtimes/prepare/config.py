@@ -17,7 +17,10 @@ from weft.envs.protocol import EnvSource
 from weft.graph.algorithm import Algorithm
 from weft.graph.graph import Graph
 from weft.plans import Machine, Plan, catalogue, executable, needs_workers, resolve
+from weft.plans.fill import learners
+from weft.plans.rules import gradient_replicas, has_host_code, learner_replicas, one_state
 from weft.runtimes.prepare.settings import MAX_SEED, RunConfig, Settings
+from weft.runtimes.synchrony import Synchrony, synchrony
 
 if TYPE_CHECKING:
     from weft.runtimes.compiled.replicas import Layout
@@ -44,7 +47,20 @@ class Prepared(RunConfig):
     @property
     def in_workers(self) -> bool:
         """Whether the plan runs in worker processes."""
-        return needs_workers(self.plan, self.machine)
+        return needs_workers(self.plan, self.graph, self.machine)
+
+    @property
+    def synchrony(self) -> Synchrony:
+        """When lanes may begin, what makes a batch, what is too old."""
+        return synchrony(self.lockstep, self.max_lag)
+
+    @property
+    def series(self) -> tuple[str, ...]:
+        """What episodes are told apart by: the seeds, or the policies; a single one where there is but one."""
+        acts = [f.name for f in self.graph.fragments if f.role.every_step and not f.role.makes_steps]
+        if len(acts) > 1:
+            return tuple(name.partition(".")[2] or name for name in acts)
+        return tuple(map(str, range(max(self.seeds, 1))))
 
     @property
     def warm_up(self) -> int:
@@ -67,7 +83,7 @@ class Prepared(RunConfig):
     @property
     def updates_per_batch(self) -> int:
         """Learn steps in which all environments' unrolls are used once: more than one where gradients come singly."""
-        return _updates_per_batch(self.plan, self.lockstep)
+        return _updates_per_batch(self.plan, self.graph, self.lockstep)
 
     def config(self) -> dict[str, Any]:
         """What ``config.json`` records, and what a resumed run is compared with.
@@ -115,9 +131,15 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
         environment=source.name,
         pure_alternative=_pure_alternative(source.name),
     )
+    whole.check()
     if must_run:
-        executable(plan, whole, machine, envs=envs, splits=algorithm.splits)
-    replicas = plan.group_of("grad" if "grad" in plan.fragments else "learn").replicas or 1
+        executable(plan, whole, machine, envs=envs)
+    replicas = learner_replicas(plan, whole)
+    if config.seeds and (len(learners(plan, whole)) > 1 or source.spec.teams or has_host_code(whole)):
+        raise ConfigError(
+            f"seeds={config.seeds} trains several seeds side by side in one program, and this graph has several "
+            "policies or host code between act and learn. Drop --seeds, and train each seed by itself."
+        )
     if config.seeds and (replicas > 1 or len(plan.groups) > 1):
         copies = f"{replicas} replicas of one seed" if replicas > 1 else "workers for one seed"
         raise ConfigError(
@@ -126,15 +148,21 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
         )
     # One group is always in lockstep: it learns from what it has just done.
     lockstep = config.lockstep or len(plan.groups) == 1
-    learn_steps *= _updates_per_batch(plan, lockstep)
+    if lockstep and must_run:
+        one_state(plan, whole)
+    learn_steps *= _updates_per_batch(plan, whole, lockstep)
     bound = algorithm.bind(Spec(source.spec, envs // replicas, learn_steps))
+    graph = bound.graph()
+    for fragment in graph.fragments:
+        if isinstance(fragment.code, Algorithm) and fragment.code is not bound:
+            fragment.code.check()
     asked = {name: getattr(config, name) for name in declared(RunConfig)}
     filled = {"algorithm": bound, "plan": plan, "steps": steps, "envs": envs, "lockstep": lockstep}
     return Prepared(
         **asked | filled | {"max_lag": 0 if lockstep else config.max_lag},
         name=algorithm_name(algorithm),
         source=source,
-        graph=bound.graph(),
+        graph=graph,
         machine=machine,
     )
 
@@ -173,8 +201,9 @@ def _in_groups(plan: str | Plan) -> bool:
     return "|" in (expressions.get(plan) or plan)
 
 
-def _updates_per_batch(plan: Plan, lockstep: bool) -> int:
-    return plan.group_of("grad").replicas or 1 if "apply" in plan.fragments and not lockstep else 1
+def _updates_per_batch(plan: Plan, graph: Graph, lockstep: bool) -> int:
+    """More than one where something computes gradients that another fragment applies, one by one."""
+    return 1 if lockstep else gradient_replicas(plan, graph)
 
 
 def _algorithm(config: RunConfig, source: EnvSource) -> tuple[Algorithm, tuple[int, int]]:

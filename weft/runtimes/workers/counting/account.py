@@ -29,7 +29,9 @@ class OfWire(IntEnum):
 
     SENT = 0  # numbered by the writer, and sent or about to be
     TAKEN = 1  # accounted for by the reader: used or dropped, or missed by it
-    BEGUN = 2  # not messages: 1 + the version of the params that the message being built began with; 0: none is (writer)
+    BEGUN = (
+        2  # not messages: 1 + the version of the params that the message being built began with; 0: none is (writer)
+    )
     AFTER = 3  # not messages: the version of the params that follows what became of the last one taken (reader)
     READER_LIFE = 4  # not messages: which life of the reader serves the wire
     PRODUCED = 5  # environment steps recorded for messages of the wire, sent or not (writer)

@@ -1,10 +1,10 @@
 """The ledger of a run in workers, read from the account by rule: each count from where it happens, whatever was killed.
 
-    on a wire       sent - taken, in messages of so many samples
-    where unrolls   produced - given up - sent: half built
-    are made
-    in transit      taken + added - dropped - sent: what a map or a gradient has taken and not yet handed on
-    where they end  taken = trained + dropped; nothing is derived there, so that the ledger can fail to balance
+on a wire       sent - taken, in messages of so many samples
+where unrolls   produced - given up - sent: half built
+are made
+in transit      taken + added - dropped - sent: what a map or a gradient has taken and not yet handed on
+where they end  taken = trained + dropped; nothing is derived there, so that the ledger can fail to balance
 """
 
 from __future__ import annotations
