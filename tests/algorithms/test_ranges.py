@@ -74,6 +74,13 @@ def test_the_message_says_where_none_would_do():
         bind(weft.PPO, clip=-1)
 
 
+@pytest.mark.parametrize("cls", ALL)
+def test_none_is_refused_where_it_is_not_the_default(cls):
+    with pytest.raises(ConfigError, match=rf"^{cls.__name__}\.learning_rate must be a number, got None"):
+        bind(cls, learning_rate=None)
+    assert bind(cls, learning_rate_end=None).learning_rate_end is None
+
+
 def test_a_field_that_a_subclass_adds_is_its_own_affair():
     @dataclasses.dataclass(frozen=True)
     class Bounded(weft.PPO):

@@ -1,1 +1,1 @@
-"""Algorithms, one readable file each; their names and their tuned settings."""
+"""Algorithms, one readable file each, with the base that they share, their registry and their tuned settings."""

@@ -29,8 +29,8 @@ from weft.ops.distributions import Distribution, distribution_for
 class ActorCritic(Algorithm):
     """The fields that the network and the action distribution are made from."""
 
-    hidden: tuple[int, ...] = (64, 64)  # of each tower; recurrent: the first, before the cell; images: a CNN
-    activation: Literal["tanh", "relu", "elu", "gelu", "silu"] = "tanh"  # of those layers; a CNN has relu
+    hidden: tuple[int, ...] = (64, 64)  # layers of each tower; recurrent: only the first; images: a CNN instead
+    activation: Literal["tanh", "relu", "elu", "gelu", "silu"] = "tanh"  # of those layers; a CNN uses relu
     recurrent: Literal["", "gru", "lstm"] = ""
     recurrent_size: int = 64
     distribution: Literal["auto", "squashed"] = "auto"  # for continuous actions: clipped Gaussian, or tanh-squashed

@@ -39,7 +39,7 @@ class PPO(ActorCritic):
 
     unroll: int = 128  # steps of each environment in a batch, T
     epochs: int = 4  # passes over each batch
-    minibatches: int = 4  # slices of each pass; a recurrent network is sliced by environments
+    minibatches: int = 4  # slices of each pass; for a recurrent network, slices of environments
     learning_rate: float = 2.5e-4
     learning_rate_end: float | None = None  # reached linearly at the run's end; None: constant
     discount: float = 0.99
@@ -51,9 +51,9 @@ class PPO(ActorCritic):
     entropy_cost: float = 0.01
     entropy_cost_end: float | None = None  # reached linearly at the run's end; None: constant
     max_gradient_norm: float = 0.5
-    target_kl: float | None = None  # the rest of a batch's updates are skipped once the policy has moved this far
+    target_kl: float | None = None  # once the policy has moved this far, the batch's remaining updates are skipped
     normalise_advantages: bool = True  # in each minibatch
-    normalise_observations: bool = False  # by running mean and deviation, where they are floats
+    normalise_observations: bool = False  # by running mean and deviation; only floats
     normalise_rewards: bool = False  # by the running deviation of the discounted return
     vtrace: bool = False  # V-trace instead of GAE: for batches that older params made
 
@@ -233,7 +233,7 @@ class PPO(ActorCritic):
 
 
 class Params(NamedTuple):
-    """What act needs: the network's weights, and the statistics it normalises by."""
+    """What act needs: the network's weights, and the statistics that it normalises with."""
 
     network: Tree
     observations: statistics.RunningStatistics | None
@@ -261,7 +261,7 @@ class Steps(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """What epochs shuffle and slice along the first axis."""
+    """What each epoch shuffles and slices along the first axis."""
 
     steps: Steps
     first: Array | None  # [B, T] for a recurrent network
@@ -269,11 +269,11 @@ class Samples(NamedTuple):
 
 
 class Update(NamedTuple):
-    """What an update carries to the next one."""
+    """What one update passes to the next."""
 
     network: Tree
     optimizer: Tree
-    moved: Array  # [] bool: the policy has moved by target_kl
+    moved: Array  # [] bool: the policy has moved further than target_kl
 
 
 def shuffle(samples: Samples, key: jax.Array, minibatches: int) -> Samples:

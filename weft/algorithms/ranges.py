@@ -1,7 +1,7 @@
-"""What values the algorithms' hyper-parameters may have, by the names of their fields.
+"""The values that hyper-parameters may have, by the names of their fields.
 
-A name means the same in every algorithm here, so that its range is said once. What depends on several fields, or on
-the run, each algorithm checks for itself.
+A name means the same in every algorithm here, so its range is in one place. Each algorithm itself checks what depends
+on several fields or on the run.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ RANGES: dict[str, _Range] = {
     "max_gradient_norm": _POSITIVE,
     "target_kl": _POSITIVE,
 }
-"""Each field's range in words, and whether a finite number is in it; of a tuple, each of its numbers must be."""
+"""Each field's range in words, and whether a finite number is in it. In a tuple, every number must be in it."""
 
 WHOLE = {"epochs", "minibatches", "recurrent_size", "hidden"}
 """The fields of ``RANGES`` that must be whole numbers."""
@@ -56,10 +56,10 @@ CHOICES: dict[str, Iterable[str]] = {"activation": ACTIVATIONS, "optimizer": OPT
 
 
 def check_ranges(algorithm: Algorithm) -> None:
-    """Raise ConfigError for the first field whose value cannot be: of those in ``RANGES`` no number, or out of range.
+    """Raise ConfigError for the first field whose value is not allowed.
 
-    A field whose default is None may be None; one whose default is True or False must be either. Other fields that a
-    subclass adds are its own affair.
+    A field in ``RANGES`` must be a number in its range, or None where that is its default. A field in ``CHOICES`` must
+    be one of its names. A field whose default is True or False must be True or False. Other fields are not checked.
     """
     for field in fields(algorithm):
         value, name = getattr(algorithm, field.name), f"{type(algorithm).__name__}.{field.name}"
@@ -67,7 +67,7 @@ def check_ranges(algorithm: Algorithm) -> None:
             raise wrong_kind(name, "True or False", value)
         if field.name in CHOICES and value not in CHOICES[field.name]:
             raise UnknownName(field.name, value, CHOICES[field.name])
-        if field.name not in RANGES or value is None:
+        if field.name not in RANGES or (value is None and field.default is None):
             continue
         if isinstance(field.default, tuple) and not isinstance(value, tuple | list):
             raise wrong_kind(name, f"a tuple, as {field.default}", value)

@@ -1,4 +1,4 @@
-"""Algorithms by name, each loaded when it is asked for."""
+"""Algorithms by name, each imported when it is first needed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.graph.algorithm import Algorithm
 
 
 class Entry(NamedTuple):
-    """Where an algorithm is, and what it is in a line."""
+    """An algorithm's module and class, and one line about it."""
 
     module: str
     name: str
@@ -36,7 +36,7 @@ def load_algorithm(name: str) -> type[Algorithm]:
             module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
             if error.name is None or not module_name.startswith(error.name):
-                raise  # the module is there, and something that it imports is not: its author wants the traceback
+                raise  # the module exists but one of its imports does not: its author needs the traceback
             raise ConfigError(
                 f"algorithm {name!r}: there is no module {module_name!r} on the import path. Expected "
                 "package.module:Class; run from the folder that holds it, or install it."
@@ -57,7 +57,7 @@ def load_algorithm(name: str) -> type[Algorithm]:
 
 
 def algorithm_name(algorithm: Algorithm) -> str:
-    """The name an algorithm goes by in runs and folders: its registry name, or its class's."""
+    """An algorithm's name in runs and folders: its registry name, or else ``module:Class``."""
     cls = type(algorithm)
     for name, entry in ALGORITHMS.items():
         if (cls.__module__, cls.__name__) == (entry.module, entry.name):

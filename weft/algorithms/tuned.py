@@ -1,7 +1,7 @@
 """Tuned settings by environment family, so that ``weft train ALGO ENV`` learns without a flag.
 
-Each row changes a few defaults of its algorithm, for environments whose name (without version) matches. A flag or an
-explicit algorithm object always wins over these. The figures that they reach are in docs/algorithms.
+Each row changes a few defaults of its algorithm, for environments whose name matches. A flag or an explicit algorithm
+object always wins over these. docs/algorithms has the returns that they reach.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from weft.nets.encoders import has_image
 
 
 class Tuned(NamedTuple):
-    """What to run with: environments, steps, and the algorithm's fields that differ from its defaults."""
+    """Settings of a run: environments, steps, and the algorithm's fields that differ from its defaults."""
 
     envs: int
     steps: int
     fields: dict[str, Any]
-    source: str = "defaults"  # which row it came from, for the config
+    source: str = "defaults"  # the row that it came from, for the config
 
 
 _CLASSIC = {"entropy_cost": 0.0, "learning_rate_end": 0.0}
@@ -38,7 +38,7 @@ _PPO: list[tuple[str, Tuned]] = [
         ),
     ),
     (
-        "*MountainCar-v*",  # a goal that is rarely met: normalised rewards make the first meetings count
+        "*MountainCar-v*",  # the goal is rarely reached: normalised rewards make the first successes count
         Tuned(
             64,
             1_000_000,
@@ -76,7 +76,8 @@ _PPO: list[tuple[str, Tuned]] = [
     ("*Orchard*", Tuned(64, 300_000, {**_CLASSIC, "unroll": 32, "learning_rate": 2e-3})),
 ]
 
-# One update for each batch: larger steps than PPO's. RMSProp bears them better than Adam, but finds no memory.
+# One update for each batch needs larger steps than PPO's. RMSProp copes with them better than Adam, but does not learn
+# Memory.
 _ONE_UPDATE = {**_CLASSIC, "unroll": 16, "learning_rate": 5e-3}
 _MEMORY = {**_CLASSIC, "unroll": 16, "learning_rate": 3e-3, "optimizer": "adam"}
 
@@ -88,7 +89,7 @@ _ACTOR_CRITIC: list[tuple[str, Tuned]] = [
 ]
 
 ROWS = {"ppo": _PPO, "impala": _ACTOR_CRITIC, "a2c": _ACTOR_CRITIC}
-"""For each algorithm the rows, of which the first that matches counts."""
+"""The rows of each algorithm; the first that matches is used."""
 
 _FALLBACK = {"vector": Tuned(16, 1_000_000, {}), "image": Tuned(16, 5_000_000, {})}
 

@@ -1,4 +1,4 @@
-"""The policy and value networks that Weft offers, chosen by the observation's shape and by ``recurrent``."""
+"""Weft's own policy and value networks, chosen by the observation's shape and by ``recurrent``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CELLS = ("gru", "lstm")
 
 
 class FeedForward(nn.Module):
-    """Feed-forward: two separate towers for vectors, one shared encoder where there are images to look at."""
+    """Two separate towers for vectors; one shared encoder where observations have images."""
 
     space: Any
     num_params: int
@@ -60,7 +60,7 @@ class Recurrent(nn.Module):
 
 
 class _Head(nn.Module):
-    """The distribution's parameters; with ``log_std`` the second half is learned, and the same for every state."""
+    """The distribution's parameters; with ``log_std`` the second half is learned and does not depend on the state."""
 
     num_params: int
     log_std: bool

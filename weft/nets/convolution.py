@@ -1,7 +1,7 @@
-"""A convolution that is quick on either kind of device, with one set of weights.
+"""A convolution that is fast on CPUs and on accelerators, with one set of weights.
 
-XLA's convolutions are slow on a CPU: there the image is cut into patches, and one matrix product does the rest. On an
-accelerator the vendor's convolution is used. Both compute the same sums, in another order.
+XLA's convolutions are slow on a CPU, so there the image is cut into patches that one matrix product multiplies. On an
+accelerator XLA's convolution is used. Both compute the same sums, in a different order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 class Convolution(nn.Module):
     """``features`` square filters of ``size``, every ``stride`` pixels, without padding.
 
-    Takes ``[N, H, W, C]`` and gives ``[N, H', W', features]``.
+    It takes ``[N, H, W, C]`` and gives ``[N, H', W', features]``.
     """
 
     features: int
@@ -39,7 +39,7 @@ def convolve(x: jax.Array, kernel: jax.Array, stride: int, *, by_patches: bool) 
         )
     size, _, channels, features = kernel.shape
     if stride > 1 and size % stride == 0:
-        # A block of stride by stride pixels becomes one pixel of more channels; what remains has stride 1.
+        # Each stride-by-stride square of pixels becomes one pixel with more channels; then the stride is 1.
         rows, columns = ((n - size) // stride * stride + size for n in x.shape[1:3])
         blocks = size // stride
         x = x[:, :rows, :columns].reshape(-1, rows // stride, stride, columns // stride, stride, channels)

@@ -1,4 +1,4 @@
-"""Encoders: an observation of any shape to a vector. Written for one observation; batch axes may stand in front."""
+"""Encoders turn an observation of any shape into a vector. Observations may have batch axes in front."""
 
 from __future__ import annotations
 
@@ -41,14 +41,15 @@ class MLP(nn.Module):
 class CNN(nn.Module):
     """Convolutions, then one dense layer: ``[..., H, W, C]`` to ``[..., 512]``, or to ``[..., 128]`` for small images.
 
-    From 36 pixels on a side it is the network of Mnih et al. 2015 (doi 10.1038/nature14236); below, two small layers.
+    With at least 36 pixels on each side it is the network of Mnih et al. 2015 (doi 10.1038/nature14236); smaller images
+    get two small layers.
     """
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """Convolve, flatten, one dense layer."""
         batch, image = x.shape[:-3], x.shape[-3:]
-        x = x.reshape((-1, *image))  # convolutions want exactly one batch axis
+        x = x.reshape((-1, *image))  # convolutions take exactly one batch axis
         large = min(image[0], image[1]) >= 36
         layers = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if large else [(16, 3, 1), (32, 3, 2)]
         for features, size, stride in layers:
@@ -58,12 +59,12 @@ class CNN(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Any observation to a vector: each leaf by its own space, side by side, then an MLP where ``hidden`` has layers.
+    """Any observation to a vector: each leaf encoded by its space, concatenated, then an MLP if ``hidden`` has layers.
 
-    An image (see ``is_image``) goes through a CNN, integers become one-hot, the rest is flattened.
+    Images (see ``is_image``) go through a CNN, integers become one-hot, the rest is flattened.
     """
 
-    space: Any  # SpaceTree; flax would turn a dict field into a FrozenDict, which is a Mapping too
+    space: Any  # SpaceTree; flax turns a dict into a FrozenDict, which is also a Mapping
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
 
@@ -105,7 +106,7 @@ def channels_last(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 def _channels_first(shape: tuple[int, ...]) -> bool:
-    """Frame stacks and PyTorch's images: a few channels, then two longer sides."""
+    """Whether channels come first, as in frame stacks and PyTorch: a few channels, then two longer sides."""
     return len(shape) == 3 and shape[0] < 7 and min(shape[1:]) >= 7 and shape[0] < shape[2]
 
 
@@ -119,7 +120,7 @@ def has_image(space: SpaceTree) -> bool:
 
 
 def dense(size: int, scale: float) -> nn.Dense:
-    """A dense layer with an orthogonal start of the given gain, and no bias at first."""
+    """A dense layer with orthogonal initial weights of the given gain, and initial bias 0."""
     return nn.Dense(size, kernel_init=nn.initializers.orthogonal(scale))
 
 

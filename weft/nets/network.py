@@ -1,4 +1,4 @@
-"""A network is a pair of functions, ``init`` and ``apply``; a recurrent one has a carry besides."""
+"""A network is a pair of functions, ``init`` and ``apply``; a recurrent one also has a carry."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from weft.core.types import Array, Tree
 
 
 class NetworkOutput(NamedTuple):
-    """What a policy and value network gives for one observation."""
+    """The output of a policy and value network for one observation."""
 
-    logits: jax.Array  # [..., num_params] parameters of the action's distribution
+    logits: jax.Array  # [..., num_params] parameters of the action distribution
     value: jax.Array  # [...]
     carry: Tree = ()  # recurrent state; () for a feed-forward network
 
@@ -24,8 +24,8 @@ class NetworkOutput(NamedTuple):
 class Network(NamedTuple):
     """A policy and value network: ``init(key) -> params``, ``apply(params, carry, observation) -> NetworkOutput``.
 
-    ``carry`` is the state at an episode's start, ``()`` for a feed-forward network. Observations have no batch axis or
-    any number in front; a recurrent network sees one step.
+    ``carry`` is the state at an episode's start, ``()`` for a feed-forward network. Observations may have any number of
+    batch axes in front; a recurrent network sees one step.
     """
 
     init: Callable[[jax.Array], Tree]
@@ -34,14 +34,14 @@ class Network(NamedTuple):
 
     @property
     def recurrent(self) -> bool:
-        """Whether it remembers: whether its carry has any array."""
+        """Whether it has memory: whether its carry has any array."""
         return bool(jax.tree.leaves(self.carry))
 
 
 def as_network(given: Any) -> Network:
     """A user's network as a Network.
 
-    Taken: a Network, or a pair ``(init, apply)`` with ``init(key) -> params`` and ``apply(params, observation) ->
+    ``given`` is a Network, or a pair ``(init, apply)`` with ``init(key) -> params`` and ``apply(params, observation) ->
     (logits, value)``.
     """
     if isinstance(given, Network):
@@ -61,10 +61,10 @@ def as_network(given: Any) -> Network:
 
 
 def check_network(owner: str, network: Network, observation: SpaceTree, num_params: int, actions: str) -> None:
-    """Refuse a user's network that does not give, for one observation, what the action's distribution needs.
+    """Refuse a user's network whose output for one observation does not have the shapes that the distribution needs.
 
-    ``owner`` and ``actions`` are words for the message: the algorithm's name, and the action space. Nothing is
-    computed, shapes only.
+    ``owner`` and ``actions`` are words for the message: the algorithm's name, and the action space. Only shapes are
+    computed.
     """
     one = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype), observation)
     params = jax.eval_shape(network.init, jax.eval_shape(lambda: jax.random.key(0)))
@@ -80,8 +80,8 @@ def check_network(owner: str, network: Network, observation: SpaceTree, num_para
 def apply_unroll(network: Network, params: Tree, carry: Tree, observation: Tree, first: Array) -> NetworkOutput:
     """Run a network over ``[T, B, ...]`` observations: ``[T, B]`` logits and values, and the carry after the last step.
 
-    ``carry`` (``[B, ...]``) is the state before the first step; it starts anew where ``first`` (``[T, B]`` bool) says
-    so. A feed-forward network sees all steps as one batch, and its carry comes back as it is.
+    ``carry`` (``[B, ...]``) is the state before the first step; it is reset where ``first`` (``[T, B]`` bool) is set. A
+    feed-forward network sees all steps as one batch, and its carry is returned unchanged.
     """
     if network.recurrent:
 
@@ -97,10 +97,10 @@ def apply_unroll(network: Network, params: Tree, carry: Tree, observation: Tree,
 
 
 def apply_sequence(network: Network, params: Tree, carry: Tree, observation: Tree, first: Array) -> NetworkOutput:
-    """Run a network along time, starting the carry anew where ``first`` ([T] bool) says so.
+    """Run a network along time, resetting the carry where ``first`` ([T] bool) is set.
 
-    ``observation`` has a leading T axis, and so do the logits and values; ``carry`` is the state before the first
-    step, and the output's carry the one after the last.
+    ``observation``, the logits and the values have a leading T axis. ``carry`` is the state before the first step; the
+    output's carry is the state after the last.
     """
 
     def step(carry: Tree, x: tuple[Tree, Array]) -> tuple[Tree, tuple[jax.Array, jax.Array]]:
@@ -113,5 +113,5 @@ def apply_sequence(network: Network, params: Tree, carry: Tree, observation: Tre
 
 
 def reset_carry(network: Network, carry: Tree, first: Array) -> Tree:
-    """The carry to act with: the network's own start where ``first`` ([] bool) is set, else ``carry``."""
+    """The network's initial carry where ``first`` ([] bool) is set, else ``carry``."""
     return jax.tree.map(lambda start, now: jnp.where(first, start, now), network.carry, carry)

@@ -1,7 +1,7 @@
 """Pure maths for reinforcement learning: returns, losses, distributions, running statistics. ``[T, B]``, time first.
 
-Functions of arrays only; everything can be jitted, vmapped and differentiated. ``masked`` and ``statistics`` are used
-as modules (``masked.mean``, ``statistics.update``), all else by name.
+All are functions of arrays, which can be jitted, vmapped and differentiated. Use ``masked`` and ``statistics`` as
+modules (``masked.mean``, ``statistics.update``), and the rest by name.
 """
 
 from weft.ops import masked, statistics

@@ -2,7 +2,7 @@
 
 ``params`` are ``[..., 2 * dim]``: the means, then the logs of the deviations (``dim`` is the product of ``shape``). A
 deviation that does not depend on the observation belongs to the network's head, which appends it to the means.
-Log-deviations are held within [-10, 2]: outside, their gradient is 0. The interface is
+Log-deviations are clipped to [-10, 2]; outside, their gradient is 0. The interface is
 ``weft.ops.distributions.Distribution``.
 """
 
@@ -20,23 +20,23 @@ from weft.core.types import Array
 
 LOG_STD_RANGE = (-10.0, 2.0)
 _LOG_TWO_PI = math.log(2.0 * math.pi)
-_EDGE = 1.0 - 1e-6  # squashed actions stay within: float32 can still tell them from 1, and atanh is finite
+_EDGE = 1.0 - 1e-6  # the largest squashed action: float32 tells it from 1, so atanh is finite
 
 # log(2 cosh u) is the sum of weight * E|u + scale * z|, z standard normal, to 4e-5 for every u: its second derivative
-# is twice a logistic density, nearly a mixture of three Gaussians. Fitted by us for the least greatest error.
+# is twice a logistic density, nearly a mixture of three Gaussians. We fitted these for the smallest maximal error.
 _WEIGHTS = (0.323206, 0.566131, 0.110663)
 _SCALES = (0.576314, 0.920549, 1.458109)
 
 
 @dataclass(frozen=True)
 class Gaussian:
-    """A diagonal Gaussian over float32 actions of ``shape``. It has no bounds: the environment's edge clips."""
+    """A diagonal Gaussian over float32 actions of ``shape``. It is unbounded: ``EnvSpec.to_native`` clips."""
 
     shape: Shape
 
     @property
     def dim(self) -> int:
-        """How many numbers an action has."""
+        """The number of numbers in an action."""
         return math.prod(self.shape)
 
     @property
@@ -45,7 +45,7 @@ class Gaussian:
         return 2 * self.dim
 
     def sample(self, params: jax.Array, key: jax.Array) -> jax.Array:
-        """An action, ``[..., *shape]``; differentiable by ``params``."""
+        """An action, ``[..., *shape]``; differentiable in ``params``."""
         mean, log_std = self.moments(params)
         noise = jax.random.normal(key, mean.shape, mean.dtype)
         return self.shaped(mean + jnp.exp(log_std) * noise)
@@ -73,7 +73,7 @@ class Gaussian:
         )
 
     def moments(self, params: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """``(mean, log_std)``, each ``[..., dim]``, the second within its range."""
+        """``(mean, log_std)``, each ``[..., dim]``, the second clipped to its range."""
         params = params.astype(jnp.promote_types(params.dtype, jnp.float32))
         mean, log_std = jnp.split(params, 2, axis=-1)
         return mean, jnp.clip(log_std, *LOG_STD_RANGE)
@@ -91,8 +91,8 @@ class Gaussian:
 class SquashedGaussian:
     """A diagonal Gaussian through tanh, over float32 actions of ``shape`` in [-1, 1] (SAC, arXiv:1801.01290).
 
-    Same ``params`` as ``Gaussian``, before the squashing. Actions are held within 1e-6 of the bounds, in ``sample``
-    and in ``log_prob``, so that the density of a sample is the same number whoever computes it.
+    It has the ``params`` of ``Gaussian``, before the squashing. ``sample`` and ``log_prob`` both clip actions to 1e-6
+    inside the bounds, so that act and learn compute the same density for a sample.
     """
 
     shape: Shape
@@ -103,25 +103,25 @@ class SquashedGaussian:
         return self._inner.num_params
 
     def sample(self, params: jax.Array, key: jax.Array) -> jax.Array:
-        """An action in [-1, 1], ``[..., *shape]``; differentiable by ``params``."""
+        """An action in [-1, 1], ``[..., *shape]``; differentiable in ``params``."""
         return jnp.clip(jnp.tanh(self._inner.sample(params, key)), -_EDGE, _EDGE)
 
     def mode(self, params: jax.Array) -> jax.Array:
-        """The squashed mean, ``[..., *shape]``: the median, for the density itself may peak at the bounds."""
+        """The squashed mean, ``[..., *shape]``. It is the median: the density itself may peak at the bounds."""
         return jnp.clip(jnp.tanh(self._inner.mode(params)), -_EDGE, _EDGE)
 
     def log_prob(self, params: jax.Array, action: Array) -> jax.Array:
         """The log-density, ``[...]``, for ``action`` ``[..., *shape]``."""
         before = jnp.arctanh(jnp.clip(action, -_EDGE, _EDGE))
-        # log(1 - tanh(u)^2), written so that nothing cancels where tanh is near its bounds
+        # log(1 - tanh(u)^2), written so that no digits cancel where tanh is near its bounds
         slope = 2.0 * (math.log(2.0) - before - jax.nn.softplus(-2.0 * before))
         return self._inner.log_prob(params, before) - jnp.sum(self._inner.flat(slope), axis=-1)
 
     def entropy(self, params: jax.Array) -> jax.Array:
         """The differential entropy in nats, ``[...]``, without sampling, to 1e-4 for each number of the action.
 
-        It is the Gaussian's entropy plus the mean of log(1 - tanh(u)^2), that is, of 2 log 2 - 2 log(2 cosh u).
-        Written as a sum of E|u + scale * z|, the latter has a closed mean over Gaussian u: that of a folded normal.
+        It is the Gaussian's entropy plus the mean of log(1 - tanh(u)^2) = 2 log 2 - 2 log(2 cosh u). With log(2 cosh u)
+        as a sum of E|u + scale * z|, its mean over Gaussian u has a closed form: the mean of a folded normal.
         """
         mean, log_std = self._inner.moments(params)
         log_two_cosh = jnp.zeros_like(mean)

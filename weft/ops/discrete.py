@@ -1,6 +1,6 @@
 """Distributions over discrete actions: one choice, several independent choices, independent bits.
 
-Computed in float32 at least, whatever the network's precision. The interface is
+They compute in at least float32, whatever the network's precision. The interface is
 ``weft.ops.distributions.Distribution``.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from weft.core.types import Array
 
-# The logit of a choice that cannot occur: its probability is exactly 0, and yet sums of many stay finite.
+# The logit of a choice that cannot occur: its probability is exactly 0, but sums of many such logits stay finite.
 _NEVER = -1e9
 
 
@@ -46,7 +46,7 @@ class Categorical:
         return _entropy(_precise(params))
 
     def mask(self, params: jax.Array, action_mask: Array) -> jax.Array:
-        """Logits ``[..., n]`` in which disallowed choices have probability 0; nothing allowed counts as everything."""
+        """Logits ``[..., n]`` in which disallowed choices have probability 0; a mask that allows nothing is ignored."""
         return _allow(_precise(params), action_mask)
 
 
@@ -54,7 +54,7 @@ class Categorical:
 class MultiCategorical:
     """Independent choices, the i-th of ``nvec[i]``; ``params`` are their logits side by side, ``[..., sum(nvec)]``.
 
-    An action is int32 ``[..., len(nvec)]``; a mask is laid out as the logits are.
+    An action is int32 ``[..., len(nvec)]``; a mask has the layout of the logits.
     """
 
     nvec: tuple[int, ...]
@@ -91,7 +91,7 @@ class MultiCategorical:
         return jnp.split(flat, np.cumsum(self.nvec)[:-1].tolist(), axis=-1)
 
     def _table(self, params: jax.Array) -> jax.Array:
-        """The logits as ``[..., len(nvec), max(nvec)]``, filled up with choices that cannot occur."""
+        """The logits as ``[..., len(nvec), max(nvec)]``, padded with choices that cannot occur."""
         params = _precise(params)
         widest = max(self.nvec)
         if min(self.nvec) == widest:
@@ -138,7 +138,7 @@ class Bernoulli:
         return -jnp.sum(jnp.exp(one) * one + jnp.exp(zero) * zero, axis=-1)
 
     def mask(self, params: jax.Array, action_mask: Array) -> jax.Array:
-        """Logits ``[..., n]`` in which a bit with one value allowed has it; with none allowed, it stays free."""
+        """Logits ``[..., n]`` in which a bit with one allowed value takes it; a bit with none allowed stays free."""
         pairs = action_mask.reshape((*action_mask.shape[:-1], self.n, 2))
         zero, one = pairs[..., 0], pairs[..., 1]
         forced = jnp.where(one, -_NEVER, _NEVER)
@@ -158,8 +158,8 @@ def _draw(logits: jax.Array, key: jax.Array) -> jax.Array:
 def _pick(logits: jax.Array, action: Array) -> jax.Array:
     """The log-probability of ``action`` along the last axis.
 
-    By a gather: with its gradient, on CPU, as fast as a comparison with every choice or up to 15% faster (512 and 4096
-    rows, 2 to 18 choices).
+    It uses a gather: on CPU, with its gradient, that is as fast as a comparison with every choice or up to 15% faster
+    (512 and 4096 rows, 2 to 18 choices).
     """
     return jnp.take_along_axis(jax.nn.log_softmax(logits), jnp.expand_dims(action, -1), axis=-1)[..., 0]
 

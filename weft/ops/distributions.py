@@ -1,11 +1,11 @@
 """A policy's action distribution, chosen by the action space: one interface for every kind.
 
-A distribution is a frozen dataclass without arrays; what a network's head puts out is its ``params``. Its functions
+A distribution is a frozen dataclass without arrays; its ``params`` are the output of a network's head. Its functions
 are pure and take ``params`` of ``[..., num_params]``: one environment's vector, or any leading axes.
 
-``sample`` draws all its noise in one call that depends on the key and on shapes alone, and combines it with ``params``
+``sample`` draws all its noise in one call that depends only on the key and on shapes, and combines it with ``params``
 afterwards, so that a compiled rollout can draw the noise of a whole unroll at once. Under ``vmap`` over keys each
-environment has its own noise; with leading axes and a single key, the noise is drawn for all of them from that key.
+environment has its own noise; with leading axes and a single key, that key gives the noise of all of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from weft.ops.discrete import Bernoulli, Categorical, MultiCategorical
 
 
 class Distribution(Protocol):
-    """What every kind offers. ``action`` is ``[..., *space.shape]`` with the space's dtype."""
+    """The interface of every kind. ``action`` is ``[..., *space.shape]`` with the space's dtype."""
 
     @property
     def num_params(self) -> int:
@@ -59,8 +59,8 @@ class Distribution(Protocol):
 def distribution_for(space: Space, *, kind: str = "auto") -> Distribution:
     """The distribution for actions of ``space`` (an environment spec's ``action``).
 
-    ``kind`` is ``auto`` or a name of ``KINDS``. ``auto`` takes Discrete to ``categorical``, MultiDiscrete to
-    ``multi_categorical``, MultiBinary to ``bernoulli`` and Box to ``gaussian``; a Box within [-1, 1] may also be
+    ``kind`` is ``auto`` or a name in ``KINDS``. ``auto`` gives ``categorical`` for Discrete, ``multi_categorical`` for
+    MultiDiscrete, ``bernoulli`` for MultiBinary and ``gaussian`` for Box; a Box within [-1, 1] may also be
     ``squashed``.
     """
     if kind == "auto":

@@ -30,8 +30,8 @@ def gae(
 
     ``reward``, ``value``, ``bootstrap``, ``terminated``, ``truncated`` (and ``valid``) are ``[T, B]``; ``discount``
     (gamma) and ``trace_decay`` (lambda) are scalars, or broadcast to ``[T, B]``. Records that are not ``valid`` have
-    advantage 0 and target ``value``, and pass nothing on. Gradients are not stopped: the losses of ``weft.ops`` do
-    that.
+    advantage 0 and target ``value``, and add nothing to earlier ones. This does not stop gradients: the losses of
+    ``weft.ops`` do.
     """
     value = jnp.asarray(value)
     delta = jnp.asarray(reward) + discount * following_value(value, bootstrap, terminated, truncated) - value

@@ -1,8 +1,8 @@
 """Losses and diagnostics, element by element.
 
-Every array is ``[...]``, all of one shape, usually ``[T, B]`` or ``[minibatch]``, and so is every result: the caller
-masks and averages (``weft.ops.masked.mean``). A loss is to be minimised. Advantages, targets and old values are
-constants: their gradients are stopped here.
+All arrays and results have one shape, ``[...]``, usually ``[T, B]`` or ``[minibatch]``; the caller masks and averages
+(``weft.ops.masked.mean``). Losses are minimised. Advantages, targets and old values are constants: gradients through
+them are stopped here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from weft.core.errors import ConfigError
 from weft.core.types import Array
 
-_MAX_LOG_RATIO = 20.0  # beyond e^20 a ratio says nothing more, and its gradient would soon overflow into NaN
+_MAX_LOG_RATIO = 20.0  # beyond e^20 a larger ratio adds nothing, and its gradient would soon overflow to NaN
 
 
 def policy_gradient(log_prob: Array, advantage: Array) -> jax.Array:
@@ -26,8 +26,8 @@ def clipped_surrogate(log_ratio: Array, advantage: Array, clip: ArrayLike, dual_
     """PPO's policy loss (Schulman et al., arXiv:1707.06347), ``[...]``.
 
     ``-min(ratio * advantage, clip(ratio, 1 - clip, 1 + clip) * advantage)`` where ``ratio`` is the exponential of
-    ``log_ratio``: log pi(action) now minus that when it was taken, held within 20 either way. With ``dual_clip``
-    (above 1) the objective is also never below ``dual_clip * advantage`` where the advantage is negative (Ye et al.,
+    ``log_ratio``: log pi(action) now minus log pi(action) when it was taken, clipped to [-20, 20]. With ``dual_clip``
+    (above 1) the objective is never below ``dual_clip * advantage`` where the advantage is negative (Ye et al.,
     arXiv:1912.09729).
     """
     advantage = jax.lax.stop_gradient(advantage)
@@ -64,9 +64,9 @@ def value_loss(
 def approx_kl(log_ratio: Array) -> jax.Array:
     """An estimate of KL(old || new) from steps taken by the old policy, ``[...]``: ``(ratio - 1) - log_ratio``.
 
-    Never negative, unbiased, and of low variance (the estimator k3 of Schulman, "Approximating KL divergence", 2020).
-    ``log_ratio`` is held within 20 either way, so that one step that the new policy would hardly ever take leaves the
-    mean a finite number.
+    It is never negative, is unbiased, and has low variance (the estimator k3 of Schulman, "Approximating KL
+    divergence", 2020). ``log_ratio`` is clipped to [-20, 20], so that the mean stays finite even with a step that the
+    new policy would hardly ever take.
     """
     log_ratio = jnp.clip(log_ratio, -_MAX_LOG_RATIO, _MAX_LOG_RATIO)
     return jnp.expm1(log_ratio) - log_ratio

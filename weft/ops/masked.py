@@ -1,8 +1,8 @@
-"""Statistics over the elements that count.
+"""Statistics over the valid elements of an array.
 
-``valid`` is a bool array whose axes are the first ones of ``x``: ``[T, B]`` beside an ``x`` of ``[T, B]`` or ``[T, B,
-...]``. None means that everything counts, and costs nothing. Elements that do not count are never read, not even a
-NaN. Where nothing counts, every result is 0.
+``valid`` is a bool array whose axes are the first ones of ``x``: ``[T, B]`` for an ``x`` of ``[T, B]`` or ``[T, B,
+...]``. None means that every element is valid, at no cost. Invalid elements are never used, even if they are NaN.
+Where no element is valid, every result is 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def mean(x: Array, valid: Array | None = None) -> jax.Array:
 
 
 def var(x: Array, valid: Array | None = None) -> jax.Array:
-    """The variance of the valid elements of ``x`` about their mean (divided by their number), ``[]``."""
+    """The variance of the valid elements of ``x`` around their mean (divided by their number), ``[]``."""
     if valid is None:
         return jnp.var(x)
     return mean(jnp.square(x - mean(x, valid)), valid)
@@ -36,7 +36,7 @@ def std(x: Array, valid: Array | None = None) -> jax.Array:
 def normalise(x: Array, valid: Array | None = None, eps: float = 1e-8) -> jax.Array:
     """``x`` shifted and scaled so that its valid elements have mean 0 and deviation 1; the others are 0.
 
-    The shape is that of ``x``. ``eps`` is added to the deviation.
+    The result has the shape of ``x``. ``eps`` is added to the deviation.
     """
     scaled = jnp.subtract(x, mean(x, valid)) / (std(x, valid) + eps)
     return scaled if valid is None else jnp.where(_like(valid, x), scaled, 0)

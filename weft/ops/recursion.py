@@ -1,6 +1,6 @@
-"""The two steps that every return shares: the value that follows a record, and the sum that runs backwards in time.
+"""The steps that all returns share: the value that follows a record, and the sum that runs backwards in time.
 
-Both work on ``[T, B]`` arrays, time first. A record ends its episode where it is terminated or truncated.
+They work on ``[T, B]`` arrays, time first. A record ends its episode where it is terminated or truncated.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from weft.core.types import Array
 def following_value(value: Array, bootstrap: Array, terminated: Array, truncated: Array) -> jax.Array:
     """The value of what follows each record, ``[T, B]``.
 
-    Zero where ``terminated``; ``bootstrap`` where ``truncated`` and at the last step; elsewhere the next ``value``.
-    What the other array holds in such a place is never read, not even a NaN. All arguments are ``[T, B]``; a record
+    It is zero where ``terminated``, ``bootstrap`` where ``truncated`` and at the last step, and the next ``value``
+    elsewhere. Only that number is used in each place, so the others may be NaN. All arguments are ``[T, B]``; a record
     that is both terminated and truncated counts as terminated.
     """
     shifted = jnp.concatenate([value[1:], bootstrap[-1:]])
@@ -24,18 +24,18 @@ def following_value(value: Array, bootstrap: Array, terminated: Array, truncated
 
 
 def revalued(bootstrap: Array, truncated: Array, after: Array) -> jax.Array:
-    """``bootstrap`` with what follows the last step valued anew, ``[T, B]``.
+    """``bootstrap`` with the learner's value of what follows the last step, ``[T, B]``.
 
-    ``after`` (``[B]``) is the learner's own value of ``last_observation``. It takes the last row, but for environments
-    that were cut there: what they begin with next is no part of that episode, so act's value of its final observation
-    stays.
+    ``after`` (``[B]``) is the learner's own value of ``last_observation``. It replaces the last row, except for
+    environments truncated there: their ``last_observation`` begins another episode, so act's value of the final
+    observation stays.
     """
     bootstrap = jnp.asarray(bootstrap)
     return bootstrap.at[-1].set(jnp.where(truncated[-1], bootstrap[-1], after))
 
 
 def trace(decay: ArrayLike, terminated: Array, truncated: Array, valid: Array | None = None) -> jax.Array:
-    """``decay`` where the episode goes on, and 0 where it ends or the record is not ``valid``: ``[T, B]``."""
+    """``decay`` where the episode continues, and 0 where it ends or the record is not ``valid``: ``[T, B]``."""
     cut = terminated | truncated
     if valid is not None:
         cut = cut | ~valid
@@ -45,10 +45,10 @@ def trace(decay: ArrayLike, terminated: Array, truncated: Array, valid: Array | 
 def backward(addend: jax.Array, factor: jax.Array) -> jax.Array:
     """``x[t] = addend[t] + factor[t] * x[t + 1]`` with nothing after the last: ``[T, B]`` from two ``[T, B]``.
 
-    A scan of one multiply and one add, not unrolled. Measured on two CPU cores (best of 7) at [32, 64], [128, 8],
-    [128, 64], [32, 2048] and [16, 65536]: unrolling by 2, 4 or 8 gained at most 6% and took up to five times as long;
-    the associative scan gained 10% at the first size and took 1.6 to 8 times as long at the others; unrolling all T
-    steps gained a fifth and a third at the first and the last, and took twice as long at [32, 2048].
+    This is a scan of one multiply and one add, not unrolled. On two CPU cores (best of 7) at [32, 64], [128, 8],
+    [128, 64], [32, 2048] and [16, 65536], unrolling by 2, 4 or 8 gained at most 6% and took up to five times as long;
+    an associative scan gained 10% at the first size and took 1.6 to 8 times as long at the others; unrolling all T
+    steps gained a fifth at the first size and a third at the last, and took twice as long at [32, 2048].
     """
 
     def body(later: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

@@ -1,7 +1,7 @@
 """Returns: discounted and n-step (Sutton and Barto, 2018, chapter 7).
 
-The arguments mean the same as in ``weft.ops.gae``: ``[T, B]`` arrays, time first; ``bootstrap`` is the value of what
-would have followed, read where truncated and at the last step; a termination is followed by nothing.
+The arguments mean the same as in ``weft.ops.gae``: ``[T, B]`` arrays, time first. ``bootstrap`` is the value of what
+would have followed, used where truncated and at the last step. Nothing follows a termination.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ def discounted_return(
 ) -> jax.Array:
     """The discounted sum of rewards to the episode's end, ``[T, B]``.
 
-    Where the end is not reached, because of a truncation or because the unroll stops, ``bootstrap`` stands for the
-    rest. All arrays are ``[T, B]``; ``discount`` is a scalar or broadcasts to it. Records that are not ``valid`` have
-    return 0.
+    Where a truncation or the end of the unroll comes first, ``bootstrap`` stands for the rest. All arrays are
+    ``[T, B]``; ``discount`` is a scalar or broadcasts to it. Records that are not ``valid`` have return 0.
     """
     reward = jnp.asarray(reward)
     nothing = jnp.zeros_like(reward)
@@ -48,7 +47,7 @@ def n_step_return(
     n: int,
     valid: Array | None = None,
 ) -> jax.Array:
-    """``n`` rewards and then the value, ``[T, B]``; fewer rewards where the episode or the unroll ends before.
+    """``n`` rewards and then the value, ``[T, B]``; fewer rewards where the episode or the unroll ends earlier.
 
     ``n`` is a static integer of at least 1; the cost grows with ``min(n, T)``. With ``n >= T`` it is the discounted
     return. Arrays are ``[T, B]``; records that are not ``valid`` have their own ``value``.
@@ -61,7 +60,7 @@ def n_step_return(
     ends = jnp.logical_or(terminated, truncated).at[-1].set(True)
     result = reward + discount * following
     for _ in range(min(n, steps) - 1):
-        # one more reward in front of the shorter return of the next record, unless nothing follows there
+        # put this record's reward in front of the next record's shorter return, unless the episode or unroll ends here
         later = jnp.concatenate([result[1:], result[-1:]])
         result = reward + discount * jnp.where(ends, following, later)
     return result if valid is None else jnp.where(valid, result, value)

@@ -1,4 +1,4 @@
-"""Numbers that change over a run."""
+"""Schedules: numbers that change over a run."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import optax
 
 
 def linear(start: float, end: float | None, steps: int) -> optax.Schedule:
-    """From ``start`` to ``end`` over ``steps``, and ``end`` from then on; constant where ``end`` is None."""
+    """Goes from ``start`` to ``end`` over ``steps`` and stays there; constant where ``end`` is None."""
     return optax.constant_schedule(start) if end is None else optax.linear_schedule(start, end, max(steps, 1))

@@ -1,4 +1,4 @@
-"""A random order, quickly."""
+"""A fast random permutation."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import jax.numpy as jnp
 
 
 def random_order(key: jax.Array, size: int) -> jax.Array:
-    """The numbers below ``size`` in random order, ``[size]`` int32; ``size`` is at most 2**24.
+    """The numbers below ``size`` in random order, ``[size]`` int32; above 2**24 by ``jax.random.permutation``.
 
-    Each number is put below random high bits in one word, and the words are sorted: one sort of one array, where
-    ``jax.random.permutation`` sorts pairs, twice. Numbers whose high bits agree stay in order, which has no effect on
-    which slice of the order a number falls into, but at a slice's edge: what minibatches are drawn from.
+    Each number is the low bits of a word whose high bits are random, and the words are sorted. That is one sort of one
+    array, where ``jax.random.permutation`` sorts pairs, twice. Numbers whose high bits are equal stay in order. That
+    can only matter at the edge between two minibatches: elsewhere such numbers fall into the same one.
     """
     if size > 2**24:
         return jnp.asarray(jax.random.permutation(key, size))

@@ -1,8 +1,8 @@
 """Running mean and variance of a tree of arrays, for normalising observations and rewards.
 
 Batches are merged by the parallel formula of Chan, Golub and LeVeque ("Updating formulae and a pairwise algorithm for
-computing sample variances", 1979), in weighted form: the numbers kept stay of the size of the data however long a run
-is. Only floating-point leaves take part; all others (images as uint8, Discrete observations) pass unchanged.
+computing sample variances", 1979), in weighted form: the stored numbers stay of the size of the data however long a run
+is. Only floating-point leaves take part; all others (uint8 images, Discrete observations) pass unchanged.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from weft.core.errors import ConfigError
 from weft.core.types import Array, Tree
 
 MAX_SEEN = 2.0**24
-"""Where the count stays: the last integer that float32 counts to by ones. From there on, what is kept is an exponential
-average over about as many records, and a batch's weight never falls below float32's resolution."""
+"""The count stops here, at the last integer that float32 counts to by ones. From then on the statistics are an
+exponential average over about this many records, and a batch's weight never falls below float32's resolution."""
 
 
 class RunningStatistics(NamedTuple):
-    """Of everything seen so far. Leaves that do not take part have an empty array in both trees."""
+    """Statistics of everything seen so far. Leaves that do not take part have an empty array in both trees."""
 
-    seen: jax.Array  # [] float32: how many records, at most MAX_SEEN; of one replica, where replicas are averaged
+    seen: jax.Array  # [] float32: number of records, at most MAX_SEEN; per replica where replicas are averaged
     mean: Tree  # float32, the shape of one record
     var: Tree  # float32, the shape of one record: the mean squared distance from the mean; 1 before the first record
 
 
 def init(record: Tree) -> RunningStatistics:
-    """Nothing seen yet: normalising changes nothing but clips.
+    """Statistics of nothing: normalising with them only clips.
 
     ``record`` is a tree whose leaves have the shape and dtype of one record, without batch axes: arrays,
     ``jax.ShapeDtypeStruct``, or spaces (an environment spec's ``observation``).
@@ -52,9 +52,9 @@ def update(
     """``stats`` with a batch added.
 
     Leaves of ``batch`` are ``[*batch axes, *record shape]``, with the same batch axes in all (``[B]``, ``[T, B]``,
-    …). ``valid`` has just the batch axes, bool: other records are not read. Where replicas see different batches,
-    ``mean_over_replicas`` averages a tree over them (``jax.lax.pmean``; a sum does as well, and then ``seen``
-    counts those of all): every replica gets the same result, that of the whole batch.
+    …). ``valid`` (bool) has only the batch axes; records that are not valid are not used. Where replicas see different
+    batches, ``mean_over_replicas`` averages a tree over them (``jax.lax.pmean``; a sum works too, and then ``seen``
+    counts the records of all). Every replica gets the same result, that of the whole batch.
     """
     leaves, means, variances, structure = _aligned(stats, batch)
     taking = [i for i, mean in enumerate(means) if mean.size]
@@ -68,7 +68,7 @@ def update(
     batch_means, batch_vars = [m for m, _ in local], [v for _, v in local]
     if mean_over_replicas is not None:
         local_count, local_means = count, batch_means
-        shifts = [means[i] for i in taking]  # sums are taken from here, so that data far from 0 lose no digits
+        shifts = [means[i] for i in taking]  # sums are relative to these, so that data far from 0 lose no digits
         sums = [local_count * (m - shift) for m, shift in zip(local_means, shifts, strict=True)]
         count, totals = mean_over_replicas((local_count, sums))
         batch_means = [s + total / jnp.maximum(count, _LEAST) for s, total in zip(shifts, totals, strict=True)]
@@ -93,10 +93,10 @@ def update(
 def normalise(
     stats: RunningStatistics, x: Tree, clip: float | None = 10.0, centre: bool = True, eps: float = 1e-8
 ) -> Tree:
-    """``x`` less the mean and divided by the deviation, then held within ``clip`` either way (None: not held).
+    """``x`` minus the mean, divided by the deviation, then clipped to [-``clip``, ``clip``] (None: not clipped).
 
-    Leaves of ``x`` are ``[..., *record shape]``; those that do not take part are returned as they are. ``eps`` is
-    added to the variance. With ``centre`` False the mean stays in: what rewards want, whose sign has meaning.
+    Leaves of ``x`` are ``[..., *record shape]``; those that do not take part are returned unchanged. ``eps`` is added
+    to the variance. With ``centre`` False the mean is not subtracted: use that for rewards, whose sign matters.
     """
 
     def scale(leaf: jax.Array, mean: jax.Array, var: jax.Array) -> jax.Array:
@@ -108,7 +108,7 @@ def normalise(
     return jax.tree.unflatten(structure, [scale(leaf, m, v) if m.size else leaf for leaf, m, v in rows])
 
 
-_LEAST = 1e-6  # below every count, even one averaged over very many replicas; keeps 0 / 0 away
+_LEAST = 1e-6  # below every count, even one averaged over very many replicas; avoids 0 / 0
 
 
 def _is_float(leaf: Tree) -> bool:
@@ -116,7 +116,7 @@ def _is_float(leaf: Tree) -> bool:
 
 
 def _aligned(stats: RunningStatistics, x: Tree) -> tuple[list[jax.Array], list[jax.Array], list[jax.Array], Any]:
-    """The leaves of ``x``, of the means and of the variances, in one order, and the structure that they share."""
+    """The leaves of ``x``, of the means and of the variances, in one order, and their common structure."""
     structure: Any
     leaves, structure = jax.tree.flatten(x)
     expected: Any = jax.tree.structure(stats.mean)
@@ -131,8 +131,8 @@ def _aligned(stats: RunningStatistics, x: Tree) -> tuple[list[jax.Array], list[j
 def _moments(leaf: jax.Array, shift: jax.Array, num_axes: int, valid: Array | None) -> tuple[jax.Array, jax.Array]:
     """Mean and variance over the first ``num_axes`` axes; 0 and 0 where nothing is valid.
 
-    Measured from ``shift`` and in two passes with the second correcting the first, so that data far from 0 lose no
-    digits.
+    They are computed relative to ``shift`` and in two passes, the second correcting the first, so that data far from 0
+    lose no digits.
     """
     axes = tuple(range(num_axes))
     where = None if valid is None else valid.reshape(valid.shape + (1,) * (leaf.ndim - num_axes))

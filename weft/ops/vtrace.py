@@ -26,7 +26,7 @@ def vtrace(
 ) -> tuple[jax.Array, jax.Array]:
     """Targets for the value and advantages for the policy: ``(target, advantage)``, both ``[T, B]``.
 
-    ``log_ratio`` (``[T, B]``) is log pi(action) under the policy that learns minus that under the policy that acted.
+    ``log_ratio`` (``[T, B]``) is log pi(action) under the learner's policy minus that under the policy that acted.
     With ``rho = min(clip_rho, ratio)``, ``c = trace_decay * min(clip_c, ratio)`` and ``next`` as in
     ``weft.ops.gae``::
 
@@ -35,15 +35,15 @@ def vtrace(
         advantage[t]         = rho[t] * (reward[t] + discount * q[t] - value[t])
 
     ``q[t]`` is ``next[t]`` where the episode or the unroll ends, else ``trace_decay * target[t + 1] + (1 -
-    trace_decay) * value[t + 1]``. With ``trace_decay`` 1, as in the paper, that is ``target[t + 1]``; with less, it
-    is what makes the advantage that of GAE when on policy (``log_ratio`` 0, both clips at least 1).
+    trace_decay) * value[t + 1]``. With ``trace_decay`` 1, as in the paper, that is ``target[t + 1]``. This choice makes
+    the advantage equal to GAE's when on policy (``log_ratio`` 0, both clips at least 1), for every ``trace_decay``.
 
-    With ``weigh`` False the advantage is without its factor ``rho[t]``: for a loss that weighs each step by the
-    ratio itself, as PPO's does. What comes after the step is corrected all the same.
+    With ``weigh`` False the advantage lacks its factor ``rho[t]``, for a loss that weighs each step by the ratio
+    itself, as PPO's does. Later steps are still weighted.
 
-    The other arguments are those of ``gae``: ``[T, B]`` arrays, ``discount`` and ``trace_decay`` scalars or broadcast
-    to it. Records that are not ``valid`` have target ``value`` and advantage 0, and pass nothing on. Gradients are
-    not stopped: the losses of ``weft.ops`` do that.
+    The other arguments are those of ``gae``: ``[T, B]`` arrays; ``discount`` and ``trace_decay`` are scalars, or
+    broadcast to ``[T, B]``. Records that are not ``valid`` have target ``value`` and advantage 0, and add nothing to
+    earlier ones. This does not stop gradients: the losses of ``weft.ops`` do.
     """
     ratio = jnp.exp(log_ratio)
     rho, c = jnp.minimum(clip_rho, ratio), jnp.minimum(clip_c, ratio)
