@@ -25,10 +25,16 @@ if TYPE_CHECKING:
     from weft.core.types import Acted, Timestep, TrainState, Unroll
     from weft.envs.protocol import JaxEnv, Transition
     from weft.graph.algorithm import Algorithm
+    from weft.graph.fragment import Fragment, Port
     from weft.graph.graph import Graph
+    from weft.graph.loops import several_policies
+    from weft.graph.role import Role, register_role
+    from weft.graph.stream import Stream
     from weft.nets.network import Network, NetworkOutput
     from weft.plans.plan import Plan
+    from weft.runtimes.flow import Ran, Stage
     from weft.runtimes.policies.run import Run
+    from weft.runtimes.roles.role import MessageRole
 
 _HOME = {
     "A2C": "weft.algorithms.a2c",
@@ -59,6 +65,15 @@ _HOME = {
     "NetworkOutput": "weft.nets.network",
     "Plan": "weft.plans.plan",
     "Run": "weft.runtimes.policies.run",
+    "Fragment": "weft.graph.fragment",
+    "Port": "weft.graph.fragment",
+    "Stream": "weft.graph.stream",
+    "Role": "weft.graph.role",
+    "register_role": "weft.graph.role",
+    "several_policies": "weft.graph.loops",
+    "MessageRole": "weft.runtimes.roles.role",
+    "Stage": "weft.runtimes.flow",
+    "Ran": "weft.runtimes.flow",
 }
 
 __all__ = [
@@ -71,15 +86,22 @@ __all__ = [
     "ConfigError",
     "Discrete",
     "EnvSpec",
+    "Fragment",
     "Graph",
     "JaxEnv",
+    "MessageRole",
     "MultiBinary",
     "MultiDiscrete",
     "Network",
     "NetworkOutput",
     "Plan",
+    "Port",
+    "Ran",
+    "Role",
     "Run",
     "Spec",
+    "Stage",
+    "Stream",
     "Timestep",
     "TrainState",
     "Transition",
@@ -88,6 +110,8 @@ __all__ = [
     "evaluate",
     "load",
     "mean_over_replicas",
+    "register_role",
+    "several_policies",
     "show",
     "train",
 ]

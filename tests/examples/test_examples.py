@@ -178,7 +178,7 @@ def test_the_fragment_runs_fused_and_hosted_and_replicated(environment: str, pla
     try:
         engine.start()
         engine.advance(3)()
-        (visits,) = engine.saved()[0].fragments
+        visits = engine.saved()[0].fragments["novelty"]
         held = [np.asarray(shard.data) for shard in visits.addressable_shards]
     finally:
         engine.close()

@@ -12,7 +12,7 @@ import weft
 from weft.core.types import Timestep
 from weft.runtimes.compiled.replicas import Layout, Spread
 from weft.runtimes.hosted.act_call import ActCall
-from weft.runtimes.hosted.programs import make_programs
+from weft.runtimes.hosted.programs import act_programs
 
 ROWS = 3
 PARAMS = {"bias": jnp.arange(2.0), "critic": jnp.ones(5), "scale": jnp.float32(3)}
@@ -83,7 +83,7 @@ def test_what_a_callback_is_told_is_read():
 
 def test_ppo_acts_by_the_observation_and_the_actors_params():
     algorithm, _ = bound(weft.PPO(), "weft:CartPole-v1", envs=ROWS)
-    programs = make_programs(algorithm, algorithm.graph(), Layout((jax.local_devices()[0],)))
+    programs = act_programs(algorithm, Layout((jax.local_devices()[0],)))
     leaves = jax.tree.leaves(algorithm.init(jax.random.key(0)).params)
     assert 2 * len(programs.act.params(leaves)) == len(leaves)
     assert len(programs.act_and_value.params(leaves)) == len(leaves)

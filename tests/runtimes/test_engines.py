@@ -59,8 +59,8 @@ def whole(request):
 def test_training_changes_the_params(whole):
     world, tree, (report,) = whole
     before, _ = train(world, [])
-    assert farthest(before.train.params, tree.train.params) > 1e-3
-    assert int(tree.train.step) == 5
+    assert farthest(before.fragments["learn"].params, tree.fragments["learn"].params) > 1e-3
+    assert int(tree.fragments["learn"].step) == 5
     assert report.learn_steps == 5
     assert report.finite
     assert all(values.shape == (5,) for values in report.metrics.values())
@@ -171,9 +171,9 @@ def test_the_plan_changes_the_speed_and_not_the_result(compiled):
     engine.advance(5)()
     saved, document = engine.saved()
     engine.close()
-    np.testing.assert_allclose(saved.timestep.observation, tree.loop.timestep.observation, atol=1e-4)
-    assert farthest(saved.train.params, tree.train.params) < 1e-4
-    np.testing.assert_array_equal(saved.episode_length, tree.loop.running.lengths)
+    np.testing.assert_allclose(saved.roll.acts["act"].timestep.observation, tree.loop.timestep.observation, atol=1e-4)
+    assert farthest(saved.fragments["learn"].params, tree.fragments["learn"].params) < 1e-4
+    np.testing.assert_array_equal(saved.roll.acts["act"].episode_length, tree.loop.running["act"].lengths)
     assert document["environments"][0]["count"] == 20
 
 
@@ -186,8 +186,8 @@ def test_an_engine_runs_on_the_device_of_its_layout():
     run = prepared(Probe(), Counter(), envs=2)
     pure, layout = Counter(), Layout((third,))
     engines = [
-        FusedEngine(run.algorithm, run.graph, pure, layout, 2, 0),
-        HostedEngine(run.algorithm, run.graph, JaxOnHostFactory(pure), layout, 2, 0),
+        FusedEngine(run.graph, pure, layout, 2, 0),
+        HostedEngine(run.graph, on_host, layout, 2, 0),
     ]
     for engine in engines:
         engine.start()
@@ -244,7 +244,7 @@ def test_a_fragment_on_another_stream_is_refused():
         def graph(self):
             return super().graph().insert("mine", lambda state, message: (state, message), on="timestep")
 
-    with pytest.raises(GraphError, match=r"'mine' is not on the stream 'unroll'"):
+    with pytest.raises(GraphError, match=r"'mine' cannot be on the stream 'timestep'.*params, unroll"):
         make_engine(prepared(Elsewhere(), Counter()))
 
 

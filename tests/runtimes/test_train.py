@@ -192,7 +192,7 @@ def test_a_fragment_of_ones_own(loop, tmp_path):
     restored = checkpoints.load_latest(tmp_path / "mine" / "checkpoints", engine.template(), pytest.fail)
     engine.close()
     assert restored is not None
-    assert int(restored[0].fragments[0]) == 5
+    assert int(restored[0].fragments["scale"]) == 5
 
 
 def make_counter():

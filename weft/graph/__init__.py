@@ -3,7 +3,7 @@
 from weft.graph.algorithm import Algorithm
 from weft.graph.fragment import Fragment, MapCode, Port
 from weft.graph.graph import Graph
-from weft.graph.role import Role, Wants, register
+from weft.graph.role import Role, Wants, register_role
 from weft.graph.stream import Delivery, Rhythm, Sharing, Stream
 
 __all__ = [
@@ -18,5 +18,5 @@ __all__ = [
     "Sharing",
     "Stream",
     "Wants",
-    "register",
+    "register_role",
 ]

@@ -88,6 +88,12 @@ class Graph:
         code = MapCode(step, init, (reads,) if isinstance(reads, str) else tuple(reads))
         leg = [s for s in graph.streams if s.name == on]
         last = next((s for s in reversed(leg) if not _reads(graph.fragment(s.target), s)), leg[-1])
+        if last.rhythm is Rhythm.STEP:
+            slower = sorted({s.name for s in graph.streams if s.rhythm is not Rhythm.STEP})
+            raise GraphError(
+                f"fragment {name!r} cannot be on the stream {on!r}, which passes at every step. Fragments of your own "
+                f"sit on the slower ones: {', '.join(slower)}."
+            )
         sources = [graph._publisher(name, read) for read in code.reads]
         params = [Port(s.name, s.schema) for s in sources]
         schema = _given(name, code, last.schema, [p.schema for p in params], host=host, gives=gives)

@@ -2,7 +2,7 @@
 
 A role has two halves. This one is data: what a plan may do with a fragment of the role. The other half, how it runs, is
 the object that ``runs`` names, imported where it is needed (``weft.runtimes.roles`` says what that object must have).
-A user registers a role of their own with ``register``, in a module that is imported wherever the graph is built.
+A user registers a role of their own with ``register_role``, in a module that is imported wherever the graph is built.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _BY_NAME = {"env": "step", "act": "act", "learn": "learn", "grad": "grad", "appl
 """The role of a fragment that names none, by the first part of its name; a fragment of any other name is a map."""
 
 
-def register(role: Role) -> Role:
+def register_role(role: Role) -> Role:
     """Make a role known. The same again is fine; another of the same name is refused."""
     known = _ROLES.get(role.name)
     if known is not None and known != role:
@@ -77,10 +77,10 @@ def usual_role(fragment: str) -> str:
 
 
 _HOME = "weft.runtimes.roles"
-register(Role("step", f"{_HOME}.step:STEP", makes_steps=True, every_step=True, wants=Wants.CORES))
-register(Role("act", f"{_HOME}.act:ACT", every_step=True, wants=Wants.INFERENCE))
-register(Role("map", f"{_HOME}.map:MAP"))
-register(
+register_role(Role("step", f"{_HOME}.step:STEP", makes_steps=True, every_step=True, wants=Wants.CORES))
+register_role(Role("act", f"{_HOME}.act:ACT", every_step=True, wants=Wants.INFERENCE))
+register_role(Role("map", f"{_HOME}.map:MAP"))
+register_role(
     Role(
         "learn",
         f"{_HOME}.learn:LEARN",
@@ -91,5 +91,5 @@ register(
         absorbs=True,
     )
 )
-register(Role("grad", f"{_HOME}.grad:GRAD", computes_gradients=True, wants=Wants.ACCELERATORS, absorbs=True))
-register(Role("apply", f"{_HOME}.apply:APPLY", publishes=True, single=True))
+register_role(Role("grad", f"{_HOME}.grad:GRAD", computes_gradients=True, wants=Wants.ACCELERATORS, absorbs=True))
+register_role(Role("apply", f"{_HOME}.apply:APPLY", publishes=True, single=True))

@@ -45,9 +45,9 @@ class Ran(NamedTuple):
 class Stage(NamedTuple):
     """One fragment as a function of its state.
 
-    ``init(key) -> state``. ``run(state, inputs, params, given) -> Ran``: ``inputs`` are its messages by port, ``params``
-    the newest of each fragment that it reads, by port, and ``given`` the sum of the rewards as the environment gave
-    them. ``params(state)`` is what it publishes. A stage that is not ``pure`` is host code on NumPy arrays.
+    ``init(key) -> state``. ``run(state, inputs, params, given) -> Ran``: ``inputs`` are its messages by port,
+    ``params`` the newest of each fragment that it reads, by port, and ``given`` the sum of the rewards as the
+    environment gave them. ``params(state)`` is what it publishes. A stage that is not ``pure`` is host code on NumPy arrays.
     """
 
     init: Callable[[Array], Tree]

@@ -15,11 +15,11 @@ from weft.core.errors import GraphError
 from weft.core.types import Array, Tree
 from weft.graph.fragment import Fragment, MapCode, Schema
 from weft.graph.graph import Graph, schema_difference, step_messages
-from weft.graph.stream import Delivery
 from weft.runtimes.flow import Ran, Stage
+from weft.runtimes.roles.role import MessageRole
 
 
-class MapRole:
+class MapRole(MessageRole):
     """How a map runs."""
 
     def stage(self, fragment: Fragment, graph: Graph) -> Stage:
@@ -44,12 +44,6 @@ class MapRole:
             return Ran(state, by_port)
 
         return Stage(init, run, pure=fragment.pure)
-
-    def side(self, task: Any, side: Any) -> Any:
-        """Its side in a worker."""
-        from weft.runtimes.roles.map_side import MapSide
-
-        return MapSide(task, side)
 
 
 def _by_port(fragment: Fragment, messages: list[Tree]) -> dict[str, list[Tree]]:
@@ -84,11 +78,6 @@ def _fits(want: Any, have: Any) -> bool:
     if len(want.shape) != len(have.shape) or want.dtype != have.dtype:
         return False
     return sum(a != b for a, b in zip(want.shape, have.shape, strict=True)) <= 1
-
-
-def reads_params(fragment: Fragment, graph: Graph) -> list[str]:
-    """The streams of params that a fragment reads beside its messages."""
-    return [s.name for s in graph.into(fragment.name) if s.delivery is Delivery.LATEST]
 
 
 MAP = MapRole()
