@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import jax
 
-from weft.core.types import Metrics, Tree, Unroll
+from weft.core.types import Array, Metrics, Tree, Unroll
 from weft.graph.graph import Graph
 from weft.runtimes.actors import learner_of, unroll_stream
 from weft.runtimes.compiled.replicas import Layout, Spread
-from weft.runtimes.flow import Finite, Flow, Flowed, Leg, States, all_finite
+from weft.runtimes.flow import Finite, Flow, Flowed, Leg, States, all_finite, message_inputs, on_host, rewards_given
 from weft.runtimes.hosted.blocks import Block, as_unroll, join, seen
 from weft.runtimes.hosted.programs import BLOCK_SPREAD, UNROLL_SPREAD, ActPrograms, Recall
 
@@ -36,10 +36,11 @@ class Segments:
             else:
                 runs.append([name])
         self._pieces = [_Piece(graph, tuple(run), layout, acts if k == 0 else {}) for k, run in enumerate(runs)]
-        self._publish = jax.jit(self.flow.publish)
-        self._changes_params = any(not s.counted for n in self.flow.names for s in graph.into(n)) and any(
-            self.flow.stages[n].params is None and any(not s.counted for s in graph.out_of(n)) for n in self.flow.names
-        )
+        self.host = tuple(n for n in self.flow.names if not self.flow.stages[n].pure)
+        changing = [n for n in self.flow.names if not message_inputs(graph, n)]
+        self._publish = self.flow.publish
+        if changing and not set(changing) & set(self.host):
+            self._publish = jax.jit(self.flow.publish)
 
     def recalls_inside(self, act: str) -> bool:
         """Whether an act's extras are found inside the first program, from its learner's own params."""
@@ -47,9 +48,7 @@ class Segments:
 
     def publish(self, states: States) -> tuple[States, dict[Leg, Tree]]:
         """The newest params by leg, and the states of the maps that they pass."""
-        if self._changes_params:
-            return self._publish(states)  # type: ignore[no-any-return]
-        return self.flow.publish(states)
+        return self._publish(states)
 
     def run(
         self,
@@ -62,9 +61,11 @@ class Segments:
         graph = self.flow.graph
         messages: dict[Leg, list[Tree]] = {(n, unroll_stream(graph, n)): [u] for n, u in unrolls.items()}
         states, learned = dict(states), Learned({}, {})
+        # Behind host code messages may say something else: what the environments gave is known here alone.
+        given = rewards_given(messages) if self.host else None
         for piece in self._pieces:
             mine = {name: states[name] for name in piece.flow.names}
-            states_now, messages, metrics, finite = piece.run(mine, messages, recalls, newest)
+            states_now, messages, metrics, finite = piece.run(mine, messages, recalls, newest, given)
             states |= states_now
             learned.metrics.update(metrics)
             learned.finite.update(finite)
@@ -89,18 +90,20 @@ class _Piece:
         messages: Mapping[Leg, list[Tree]],
         recalls: Mapping[str, Recall | None],
         newest: Mapping[Leg, Tree],
+        given: Array | None,
     ) -> tuple[States, dict[Leg, list[Tree]], dict[str, list[Metrics]], dict[str, list[Finite]]]:
-        inside = {(name, s.name) for name in self.flow.names for s in self._graph.out_of(name)}
+        published = [name for name in self.flow.names if self.flow.stages[name].params is not None]
+        inside = {(name, s.name) for name in published for s in self._graph.out_of(name)}
         outside = {leg: params for leg, params in newest.items() if leg not in inside and self._read_here(leg)}
         mine = {leg: found for leg, found in messages.items() if self._taken_here(leg)}
         passing = {leg: found for leg, found in messages.items() if leg not in mine}
         if not self._pure:
-            host = jax.tree.map(lambda x: jax.device_get(x), mine)
-            flowed = self.flow.run(states, host, jax.device_get(outside))
-            return flowed.states, passing | flowed.out, flowed.metrics, flowed.finite
+            # Copies: host code may keep what it is given, and a roll's buffers are written again.
+            flowed = self.flow.run(states, on_host(mine), on_host(outside), given)
+            return on_host(flowed.states), passing | flowed.out, flowed.metrics, flowed.finite
         found = {name: recall for name, recall in recalls.items() if name in self._acts}
         program = self._program({leg: len(several) for leg, several in mine.items()}, found, outside)
-        flowed = program(states, mine, found, outside)
+        flowed = program(states, mine, found, outside, given)
         return flowed.states, passing | flowed.out, flowed.metrics, flowed.finite
 
     def _taken_here(self, leg: Leg) -> bool:
@@ -118,7 +121,7 @@ class _Piece:
             shared, split_time = Spread.SHARED, Spread.SPLIT_TIME
             if any(leg[0] not in self._acts for leg in counts):  # what a map gave: one replica and one seed
                 messages = shared
-            takes = (shared, messages, dict.fromkeys(recalls, split_time), dict.fromkeys(newest, shared))
+            takes = (shared, messages, dict.fromkeys(recalls, split_time), dict.fromkeys(newest, shared), Spread.PLAIN)
             self._programs[key] = self._layout.wrap(self._traced, takes, shared, donate=(0,))
         return self._programs[key]
 
@@ -128,8 +131,9 @@ class _Piece:
         messages: dict[Leg, list[Tree]],
         recalls: Mapping[str, Recall | None],
         newest: Mapping[Leg, Tree],
+        given: Array | None,
     ) -> Flowed:
-        return learn_from(self.flow, self._acts, states, messages, recalls, newest)
+        return learn_from(self.flow, self._acts, states, messages, recalls, newest, given)
 
 
 def learn_from(
@@ -139,6 +143,7 @@ def learn_from(
     messages: Mapping[Leg, list[Tree]],
     recalls: Mapping[str, Recall | None],
     newest: Mapping[Leg, Tree],
+    given: Array | None = None,
 ) -> Flowed:
     """One pass of a pure flow: extras found again where act left them out, then all stages, then a look at the params.
 
@@ -152,7 +157,7 @@ def learn_from(
             (unroll,) = found[leg]
             params = flow.params(states, learner)
             found[leg] = [unroll._replace(extras=acts[name].again(params, unroll.carry, recall))]
-    flowed = flow.run(states, found, newest)
+    flowed = flow.run(states, found, newest, given)
     finite = {
         name: [
             *calls[:-1],
