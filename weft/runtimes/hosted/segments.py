@@ -9,6 +9,7 @@ import jax
 
 from weft.core.types import Array, Metrics, Tree, Unroll
 from weft.graph.graph import Graph
+from weft.graph.stream import Delivery
 from weft.runtimes.actors import learner_of, unroll_stream
 from weft.runtimes.compiled.replicas import Layout, Spread
 from weft.runtimes.flow import Finite, Flow, Flowed, Leg, States, all_finite, message_inputs, on_host, rewards_given
@@ -67,6 +68,7 @@ class Segments:
             mine = {name: states[name] for name in piece.flow.names}
             states_now, messages, metrics, finite = piece.run(mine, messages, recalls, newest, given)
             states |= states_now
+            newest = {**newest, **piece.published(states)}  # what was published before is given away by now
             learned.metrics.update(metrics)
             learned.finite.update(finite)
         return states, learned
@@ -77,6 +79,14 @@ class _Piece:
         self.flow, self._layout, self._acts, self._graph = Flow(graph, names), layout, acts, graph
         self._pure = all(stage.pure for stage in self.flow.stages.values())
         self._programs: dict[Any, Callable[..., Any]] = {}
+        own = [name for name in self.flow.names if self.flow.stages[name].params is not None]
+        self._own = [(n, s.name) for n in own for s in graph.out_of(n) if s.delivery is Delivery.LATEST]
+        running = [name for name in self.flow.names if message_inputs(graph, name)]
+        read = {(s.source, s.name): None for n in running for s in graph.into(n) if s.delivery is Delivery.LATEST}
+        self._reads = [leg for leg in read if leg not in self._own]
+
+    def published(self, states: States) -> dict[Leg, Tree]:
+        return {leg: self.flow.params(states, leg[0]) for leg in self._own}
 
     def recalls(self, act: str) -> bool:
         if act not in self._acts or not self._pure:
@@ -92,9 +102,7 @@ class _Piece:
         newest: Mapping[Leg, Tree],
         given: Array | None,
     ) -> tuple[States, dict[Leg, list[Tree]], dict[str, list[Metrics]], dict[str, list[Finite]]]:
-        published = [name for name in self.flow.names if self.flow.stages[name].params is not None]
-        inside = {(name, s.name) for name in published for s in self._graph.out_of(name)}
-        outside = {leg: params for leg, params in newest.items() if leg not in inside and self._read_here(leg)}
+        outside = {leg: newest[leg] for leg in self._reads if leg in newest}
         mine = {leg: found for leg, found in messages.items() if self._taken_here(leg)}
         passing = {leg: found for leg, found in messages.items() if leg not in mine}
         if not self._pure:
@@ -108,9 +116,6 @@ class _Piece:
 
     def _taken_here(self, leg: Leg) -> bool:
         return any(s.source == leg[0] and s.name == leg[1] and s.target in self.flow.names for s in self._graph.streams)
-
-    def _read_here(self, leg: Leg) -> bool:
-        return any((s.source, s.name) == leg for name in self.flow.names for s in self._graph.into(name))
 
     def _program(
         self, counts: dict[Leg, int], recalls: Mapping[str, Recall | None], newest: Mapping[Leg, Tree]
