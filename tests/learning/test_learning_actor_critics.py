@@ -9,7 +9,7 @@ from toys import bound
 
 import weft
 from weft.algorithms.tuned import tuned
-from weft.runtimes.compiled.rollout import make_rollout
+from weft.runtimes.compiled.rollout import Actor, make_rollout
 
 THRESHOLDS = {  # algorithm, environment: steps, the return to reach (random play, the best possible)
     ("impala", "weft:CartPole-v1"): (250_000, 475),  # 22, 500
@@ -36,11 +36,12 @@ def test_impala_learns_from_batches_that_older_params_made(lag):
     row = tuned("impala", environment, source.spec)
     learn_steps = 250_000 // (row.envs * row.fields["unroll"])
     algorithm, source = bound(weft.IMPALA(**row.fields), environment, envs=row.envs, learn_steps=learn_steps)
-    rollout = make_rollout(algorithm, source.pure)
+    rollout = make_rollout([Actor("act", algorithm)], source.pure)
 
     def iteration(now, _):
         state, loop, behind = now  # behind: [lag + 1, ...] params, the oldest first
-        loop, batch, episodes = rollout.unroll(jax.tree.map(lambda x: x[0], behind), loop)
+        loop, batches, slices = rollout.unroll({"act": jax.tree.map(lambda x: x[0], behind)}, loop)
+        batch, episodes = batches["act"], slices["act"]
         state, metrics = algorithm.learn(state, batch)
         behind = jax.tree.map(lambda x, new: jnp.concatenate([x[1:], new[None]]), behind, state.params)
         return (state, loop, behind), (episodes.episodes.sum(), episodes.return_sum.sum(), metrics["approx_kl"])

@@ -120,8 +120,8 @@ def test_replicas_learn_what_one_learns_from_the_whole_batch(whole):
     replicas = 4
     other, (split,) = train(world, [5], replicas=replicas)
     # Sums in another order, five Adam steps of 0.01 each: 1e-5 is a thousandth of one step.
-    assert farthest(tree.train.params, other.train.params) < 1e-5
-    for leaf in jax.tree.leaves(other.train.params):
+    assert farthest(tree.fragments["learn"].params, other.fragments["learn"].params) < 1e-5
+    for leaf in jax.tree.leaves(other.fragments["learn"].params):
         shards = [np.asarray(shard.data) for shard in leaf.addressable_shards]
         assert len(shards) == replicas
         assert all(np.array_equal(shards[0], shard) for shard in shards)
@@ -137,7 +137,7 @@ def test_an_environment_draws_the_same_on_however_many_replicas():
         engine = started(probe, Counter(), envs=ENVS, plan=PLANS[replicas].replace("learn", "recorder+learn"))
         engine.advance(3)()
         loop = engine.saved()[0].loop
-        return jax.device_get((loop.env, loop.timestep, loop.carry, jax.random.key_data(loop.act_keys)))
+        return jax.device_get((loop.env, loop.timestep, loop.carry, jax.random.key_data(loop.act_keys["act"])))
 
     one, four = trajectories(1), trajectories(4)
     assert same(one, four)
@@ -147,10 +147,10 @@ def test_an_environment_draws_the_same_on_however_many_replicas():
 def test_seeds_side_by_side_are_those_seeds_alone(whole):
     world, alone, _ = whole
     tree, (report,) = train(world, [5], seed=0, seeds=2)
-    params = tree.train.params
+    params = tree.fragments["learn"].params
     zero, one = (jax.tree.map(lambda x, k=k: x[k], params) for k in range(2))
     # vmap batches the matrix products, whose sums are then taken in another order: a thousandth of one step of 0.01.
-    assert farthest(zero, alone.train.params) < 1e-5
+    assert farthest(zero, alone.fragments["learn"].params) < 1e-5
     assert farthest(zero, one) > 1e-2
     assert all(values.shape == (5, 2) for values in report.metrics.values())
     assert len(report.episodes) == 2
@@ -159,7 +159,8 @@ def test_seeds_side_by_side_are_those_seeds_alone(whole):
 def test_the_second_of_two_seeds_is_that_seed_alone():
     both, _ = train("compiled", [3], seed=3, seeds=2)
     alone, _ = train("compiled", [3], seed=4)  # the same programs as above
-    assert farthest(jax.tree.map(lambda x: x[1], both.train.params), alone.train.params) < 1e-5
+    second = jax.tree.map(lambda x: x[1], both.fragments["learn"].params)
+    assert farthest(second, alone.fragments["learn"].params) < 1e-5
 
 
 def test_the_plan_changes_the_speed_and_not_the_result(compiled):
@@ -185,9 +186,11 @@ def test_an_engine_runs_on_the_device_of_its_layout():
     third = jax.devices()[2]
     run = prepared(Probe(), Counter(), envs=2)
     pure, layout = Counter(), Layout((third,))
+    on_host = EnvSource("toys:Counter", pure.spec, host=JaxOnHostFactory(pure))
     engines = [
         FusedEngine(run.graph, pure, layout, 2, 0),
         HostedEngine(run.graph, on_host, layout, 2, 0),
+        HostedEngine(run.graph, EnvSource("toys:Counter", pure.spec, pure=pure), layout, 2, 0),
     ]
     for engine in engines:
         engine.start()

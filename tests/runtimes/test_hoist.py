@@ -150,13 +150,13 @@ def test_the_rest_of_ppo_draws_nothing(action, fields):
 
 
 def test_the_noise_of_the_toys_is_hoisted_out_of_their_rollout():
-    from weft.runtimes.compiled.rollout import make_rollout
+    from weft.runtimes.compiled.rollout import Actor, make_rollout
 
     algorithm, source = bound(weft.PPO(unroll=4, minibatches=1, hidden=(8,)), Counter())
-    rollout = make_rollout(algorithm, source.pure)
+    rollout = make_rollout([Actor("act", algorithm)], source.pure)
     state = jax.eval_shape(rollout.init, jnp.int32(0), jnp.arange(4))
     params = jax.eval_shape(algorithm.init, jax.random.key(0)).params
-    jaxpr = jax.make_jaxpr(rollout.unroll)(params, state).jaxpr
+    jaxpr = jax.make_jaxpr(rollout.unroll)({"act": params}, state).jaxpr
     loops = [e for e in jaxpr.eqns if e.primitive.name == "scan"]
     assert len(loops) == 1
     assert not random_primitives(loops[0].params["jaxpr"].jaxpr)

@@ -8,7 +8,7 @@ from toys import Counter, Probe, bound
 
 from weft.core.specs import Box, Discrete, EnvSpec
 from weft.core.types import Acted
-from weft.runtimes.compiled.rollout import make_rollout
+from weft.runtimes.compiled.rollout import Actor, make_rollout
 from weft.runtimes.hosted.blocks import allocate_block, block_schema
 from weft.runtimes.hosted.unroll_buffer import UnrollBuffer
 
@@ -70,15 +70,15 @@ def test_the_host_counts_right_over_many_unrolls(next_step_reset, seeds):
 
 def test_the_compiled_loop_counts_right_over_many_unrolls():
     algorithm, _ = bound(Probe(unroll=5), Counter(length=3, ends="terminated"), envs=3)
-    rollout = make_rollout(algorithm, Staggered())
+    rollout = make_rollout([Actor("act", algorithm)], Staggered())
     state = jax.jit(rollout.init)(jnp.int32(0), jnp.arange(3))
     unroll = jax.jit(rollout.unroll)
-    params = {"weight": jnp.float32(0.0)}
+    params = {"act": {"weight": jnp.float32(0.0)}}
     blocks, slices = [], []
     for _ in range(4):
         state, block, found = unroll(params, state)
-        blocks.append(jax.device_get(block))
-        slices.append(jax.device_get(found))
+        blocks.append(jax.device_get(block["act"]))
+        slices.append(jax.device_get(found["act"]))
     rewards = np.concatenate([b.reward for b in blocks])
     ended = np.concatenate([b.terminated | b.truncated for b in blocks])
     expected, left, steps = count_slowly(rewards, ended, np.ones_like(ended))
@@ -87,8 +87,8 @@ def test_the_compiled_loop_counts_right_over_many_unrolls():
     for name, pick in (("episodes", lambda e: 1), ("return_sum", lambda e: e[2]), ("length_sum", lambda e: e[3])):
         by_step = [sum(pick(e) for e in expected if e[0] == t) for t in range(20)]
         np.testing.assert_array_equal(np.concatenate([getattr(s, name) for s in slices]), by_step)
-    np.testing.assert_array_equal(state.running.returns, left)
-    np.testing.assert_array_equal(state.running.lengths, steps)
+    np.testing.assert_array_equal(state.running["act"].returns, left)
+    np.testing.assert_array_equal(state.running["act"].lengths, steps)
     assert int(state.step) == 20
 
 

@@ -87,7 +87,7 @@ class Graph:
         graph = self._with_stream(on)
         code = MapCode(step, init, (reads,) if isinstance(reads, str) else tuple(reads))
         leg = [s for s in graph.streams if s.name == on]
-        last = next((s for s in reversed(leg) if not _reads(graph.fragment(s.target), s)), leg[-1])
+        last = next((s for s in reversed(leg) if not graph._only_reads(s)), leg[-1])
         if last.rhythm is Rhythm.STEP:
             slower = sorted({s.name for s in graph.streams if s.rhythm is not Rhythm.STEP})
             raise GraphError(
@@ -199,6 +199,15 @@ class Graph:
             f"{', '.join(sorted({s.source for s in self.streams if s.delivery is Delivery.LATEST})) or 'none'}."
         )
 
+    def _only_reads(self, stream: Stream) -> bool:
+        """Whether a stream's target takes it only to look at the newest params: a map that reads them, or grad."""
+        source, target = self.fragment(stream.source), self.fragment(stream.target)
+        if stream.delivery is not Delivery.LATEST:
+            return False
+        passes = any(p.name == stream.name for p in target.outputs)
+        same = bool(target.part_of) and target.part_of == source.part_of
+        return same or (isinstance(target.code, MapCode) and not passes)
+
     def _check(self, stream: Stream) -> None:
         where = f"stream {stream.name!r} from {stream.source!r} to {stream.target!r}"
         for end, name in (("source", stream.source), ("target", stream.target)):
@@ -217,12 +226,6 @@ class Graph:
             difference = schema_difference(stream.schema, port.schema)
             if difference:
                 raise GraphError(f"{where}: the {side} port of {fragment.name!r} disagrees: {difference}")
-
-
-def _reads(fragment: Fragment, stream: Stream) -> bool:
-    """Whether a fragment takes a stream only to read the newest params."""
-    latest = stream.delivery is Delivery.LATEST
-    return latest and isinstance(fragment.code, MapCode) and not any(p.name == stream.name for p in fragment.outputs)
 
 
 def _given(name: str, code: MapCode, schema: Schema, params: list[Schema], *, host: bool, gives: object) -> Schema:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from weft.core.errors import GraphError
 from weft.core.keys import fragment_key
@@ -47,7 +48,8 @@ class Stage(NamedTuple):
 
     ``init(key) -> state``. ``run(state, inputs, params, given) -> Ran``: ``inputs`` are its messages by port,
     ``params`` the newest of each fragment that it reads, by port, and ``given`` the sum of the rewards as the
-    environment gave them. ``params(state)`` is what it publishes. A stage that is not ``pure`` is host code on NumPy arrays.
+    environment gave them. ``params(state)`` is what it publishes. A stage that is not ``pure`` is host code on NumPy
+    arrays.
     """
 
     init: Callable[[Array], Tree]
@@ -77,9 +79,18 @@ class Flow:
 
     def init(self, seed: Array) -> States:
         """Fresh states of all its fragments."""
-        return {
-            name: stage.init(fragment_key(seed, _key_name(self.graph, name))) for name, stage in self.stages.items()
-        }
+        return self.init_pure(seed) | self.init_host(seed)
+
+    def init_pure(self, seed: Array) -> States:
+        """Fresh states of the pure ones; to be traced, where that is wanted."""
+        return {name: self._fresh(seed, name) for name, stage in self.stages.items() if stage.pure}
+
+    def init_host(self, seed: Array) -> States:
+        """Fresh states of host code, in NumPy."""
+        return {name: on_host(self._fresh(seed, name)) for name, stage in self.stages.items() if not stage.pure}
+
+    def _fresh(self, seed: Array, name: str) -> Tree:
+        return self.stages[name].init(fragment_key(seed, _key_name(self.graph, name)))
 
     def publish(self, states: States) -> tuple[States, dict[Leg, Tree]]:
         """The newest params of everything in the flow, through the maps that they pass; and the maps' new states."""
@@ -91,8 +102,11 @@ class Flow:
                         newest[name, stream.name] = stage.params(states[name])
         for name in self._maps_of_params:
             inputs = {s.name: newest[s.source, s.name] for s in self.graph.into(name) if (s.source, s.name) in newest}
-            ran = self.stages[name].run(states[name], inputs, {}, jnp.zeros(()))
-            states[name] = ran.state
+            pure = self.stages[name].pure
+            ran = self.stages[name].run(states[name], inputs if pure else on_host(inputs), {}, jnp.zeros(()))
+            if not all(ran.messages.values()):
+                raise GraphError(f"fragment {name!r} gave no params: whoever reads them would have none")
+            states[name] = ran.state if pure else on_host(ran.state)
             newest |= {(name, port): messages[-1] for port, messages in ran.messages.items()}
         return states, newest
 
@@ -102,9 +116,18 @@ class Flow:
         assert publishes is not None
         return publishes(states[name])
 
-    def run(self, states: States, messages: Mapping[Leg, list[Tree]], newest: Mapping[Leg, Tree]) -> Flowed:
-        """Take messages through the stages, each in turn. ``newest``: params that were published outside, or before."""
-        given = _rewards_given(messages)
+    def run(
+        self,
+        states: States,
+        messages: Mapping[Leg, list[Tree]],
+        newest: Mapping[Leg, Tree],
+        given: Array | None = None,
+    ) -> Flowed:
+        """Take messages through the stages, each in turn. ``newest``: params that were published outside, or before.
+
+        ``given`` is the sum of the rewards as the environments gave them; unless told, of those in ``messages``.
+        """
+        given = rewards_given(messages) if given is None else given
         states, waiting = dict(states), {leg: list(found) for leg, found in messages.items()}
         metrics: dict[str, list[Metrics]] = {}
         finite: dict[str, list[Finite]] = {}
@@ -173,10 +196,15 @@ def all_finite(params: Tree) -> Array:
     return jnp.stack(checks).all() if checks else jnp.bool_(True)
 
 
-def _rewards_given(messages: Mapping[Leg, list[Tree]]) -> Array:
+def rewards_given(messages: Mapping[Leg, list[Tree]]) -> Array:
     """The rewards that came in, added up: finite only if all of them are."""
     rewards = [m.reward.sum() for found in messages.values() for m in found if hasattr(m, "reward")]
     return mean_over_replicas(sum(rewards[1:], rewards[0])) if rewards else jnp.zeros(())
+
+
+def on_host(tree: Tree) -> Tree:
+    """A tree as host code gets it: NumPy, its own to write into and to keep."""
+    return jax.tree.map(np.array, jax.device_get(tree))
 
 
 def _key_name(graph: Graph, name: str) -> str:

@@ -68,7 +68,7 @@ class FusedEngine:
         rollout, flow = make_rollout(actors, env), Flow(graph, graph.names)
         legs = params_legs(graph)
         over_replicas = _episodes_over(layout)
-        self._calls = 1  # learn calls of each learner in an iteration
+        self._calls = 0  # learn calls of each learner in an iteration; known once it is traced
 
         def init(seed: Array, indices: Array) -> FusedState:
             return FusedState(flow.init(seed), rollout.init(seed, indices))
@@ -128,6 +128,8 @@ class FusedEngine:
 
     def advance(self, learn_steps: int) -> Callable[[], Report]:
         """Dispatch the iterations of ``learn_steps`` (at most MAX_DISPATCH of them) and return without waiting."""
+        if not self._calls:
+            jax.eval_shape(self._run, self._state, jnp.int32(0))  # the trace is kept for the call below
         iterations = math.ceil(learn_steps / self._calls)
         self._state, report = self._run(self._state, jnp.int32(iterations))
         calls = iterations * self._calls

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from weft.core.types import Metrics, TrainState, Tree, Unroll
@@ -19,7 +20,7 @@ from weft.envs.protocol import EnvSource
 from weft.graph.graph import Graph
 from weft.runtimes.actors import act_names, params_legs, publishers_of, steps_of
 from weft.runtimes.compiled.replicas import Layout
-from weft.runtimes.flow import Finite, Flow, States, flat_metrics
+from weft.runtimes.flow import Finite, Flow, States, flat_metrics, on_host
 from weft.runtimes.hosted.programs import Recall
 from weft.runtimes.hosted.rolling import Episodes
 from weft.runtimes.loop.engine import Report
@@ -48,7 +49,7 @@ class Roll(Protocol):
     env_steps: int  # of one unroll, all seeds together
 
     def init(self, flow: Flow) -> States:
-        """Fresh states of a flow, and with them the roll's own."""
+        """Fresh states of a flow's pure part, and with them the roll's own."""
         ...
 
     def start(self) -> None:
@@ -60,7 +61,7 @@ class Roll(Protocol):
         ...
 
     def template(self, flow: Flow) -> tuple[States, Tree]:
-        """The structure, shapes and dtypes of the flow's states, and of ``saved``'s tree."""
+        """The structure, shapes and dtypes of the states of the flow's pure part, and of ``saved``'s tree."""
         ...
 
     def saved(self) -> tuple[Tree, dict[str, Any]]:
@@ -95,7 +96,7 @@ class HostedEngine:
     def __init__(self, graph: Graph, source: EnvSource, layout: Layout, envs: int, seed: int) -> None:
         from weft.runtimes.hosted.rolls import make_roll
 
-        self.layout, self._graph = layout, graph
+        self.layout, self._seed = layout, seed
         self.warn: Callable[[str], None] = print
         self._publishers, self._legs = publishers_of(graph), params_legs(graph)
         self._series = max(layout.seeds, len(self._legs) if len(self._legs) > 1 else 1)
@@ -105,18 +106,20 @@ class HostedEngine:
 
     def start(self) -> None:
         """Begin from nothing."""
-        self._fragments = self._roll.init(self._segments.flow)
+        self._fragments = self._roll.init(self._segments.flow) | self._host_states()
         self._roll.start()
 
     def resume(self, tree: Tree, document: dict[str, Any]) -> list[str]:
         """Make the environments anew and bring each to where it was; those that cannot be are named."""
         inexact = self._roll.resume(tree.roll, document)
-        self._fragments = self._roll.place(tree.fragments)
+        host = {name: on_host(tree.fragments[name]) for name in self._segments.host}
+        self._fragments = self._roll.place({n: s for n, s in tree.fragments.items() if n not in host}) | host
         return inexact
 
     def template(self) -> Tree:
         """The saved state's structure, shapes and dtypes."""
-        return HostedState(*self._roll.template(self._segments.flow))
+        states, roll = self._roll.template(self._segments.flow)
+        return HostedState(states | self._host_states(), roll)
 
     def saved(self) -> tuple[Tree, dict[str, Any]]:
         """The state and the environments' snapshots."""
@@ -172,3 +175,6 @@ class HostedEngine:
     def close(self) -> None:
         """Close the environments."""
         self._roll.close()
+
+    def _host_states(self) -> States:
+        return self._segments.flow.init_host(jnp.int32(self._seed))

@@ -110,7 +110,7 @@ class HostRoll:
         return UnrollBuffer(environment, allocate_block(schema._replace(carry=())), self.envs, self.layout.seeds)
 
     def init(self, flow: Flow) -> States:
-        """Fresh states of the flow; the acts' carries and keys come with them, in one program."""
+        """Fresh states of the flow's pure part; the acts' carries and keys come with them, in one program."""
         states, self._fresh = self._program(flow)(*self._arguments)
         return states  # type: ignore[no-any-return]
 
@@ -127,7 +127,7 @@ class HostRoll:
                     )
                     for actor in actors
                 }
-                return flow.init(seed), fresh
+                return flow.init_pure(seed), fresh
 
             self._init = self.layout.wrap_init(init, (Spread.SHARED, Spread.SPLIT))
         return self._init
@@ -245,12 +245,12 @@ class JaxRoll:
         rollout = make_rollout(actors, source.pure)
         self.env_steps = envs * actors[0].algorithm.unroll
         self._init, self._unroll = jax.jit(rollout.init), jax.jit(rollout.unroll, donate_argnums=(1,))
-        self._arguments = np.int32(seed), np.arange(envs, dtype=np.int32)
+        self._arguments = layout.place((np.int32(seed), np.arange(envs, dtype=np.int32)), _SHARED)
         self._state: Any = None
 
     def init(self, flow: Flow) -> States:
-        """Fresh states of the flow."""
-        return jax.jit(flow.init)(self._arguments[0])  # type: ignore[no-any-return]
+        """Fresh states of the flow's pure part."""
+        return jax.jit(flow.init_pure)(self._arguments[0])  # type: ignore[no-any-return]
 
     def start(self) -> None:
         """Begin the environments."""
@@ -258,12 +258,12 @@ class JaxRoll:
 
     def resume(self, tree: Tree, document: dict[str, Any]) -> list[str]:
         """Always exact."""
-        self._state = jax.device_put(tree)
+        self._state = self.layout.place(tree, _SHARED)
         return []
 
     def template(self, flow: Flow) -> tuple[States, Tree]:
         """Structures, shapes and dtypes."""
-        states = jax.eval_shape(flow.init, jax.ShapeDtypeStruct((), np.int32))
+        states = jax.eval_shape(flow.init_pure, jax.ShapeDtypeStruct((), np.int32))
         return states, jax.eval_shape(self._init, *self._arguments)
 
     def saved(self) -> tuple[Tree, dict[str, Any]]:
@@ -272,7 +272,7 @@ class JaxRoll:
 
     def place(self, states: States) -> States:
         """On the device."""
-        return jax.device_put(states)  # type: ignore[no-any-return]
+        return self.layout.place(states, _SHARED)  # type: ignore[no-any-return]
 
     def unroll(self, params: dict[str, Tree], episodes: Episodes) -> Rolled:
         """T steps of every environment."""

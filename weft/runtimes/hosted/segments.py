@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 import jax
 
-from weft.core.types import Metrics, Tree, Unroll
+from weft.core.types import Array, Metrics, Tree, Unroll
 from weft.graph.graph import Graph
+from weft.graph.stream import Delivery
 from weft.runtimes.actors import learner_of, unroll_stream
 from weft.runtimes.compiled.replicas import Layout, Spread
-from weft.runtimes.flow import Finite, Flow, Flowed, Leg, States, all_finite
+from weft.runtimes.flow import Finite, Flow, Flowed, Leg, States, all_finite, message_inputs, on_host, rewards_given
 from weft.runtimes.hosted.programs import UNROLL_SPREAD, ActPrograms, Recall
 
 
@@ -35,10 +36,11 @@ class Segments:
             else:
                 runs.append([name])
         self._pieces = [_Piece(graph, tuple(run), layout, acts if k == 0 else {}) for k, run in enumerate(runs)]
-        self._publish = jax.jit(self.flow.publish)
-        self._changes_params = any(not s.counted for n in self.flow.names for s in graph.into(n)) and any(
-            self.flow.stages[n].params is None and any(not s.counted for s in graph.out_of(n)) for n in self.flow.names
-        )
+        self.host = tuple(n for n in self.flow.names if not self.flow.stages[n].pure)
+        changing = [n for n in self.flow.names if not message_inputs(graph, n)]
+        self._publish = self.flow.publish
+        if changing and not set(changing) & set(self.host):
+            self._publish = jax.jit(self.flow.publish)
 
     def recalls_inside(self, act: str) -> bool:
         """Whether an act's extras are found inside the first program, from its learner's own params."""
@@ -46,9 +48,7 @@ class Segments:
 
     def publish(self, states: States) -> tuple[States, dict[Leg, Tree]]:
         """The newest params by leg, and the states of the maps that they pass."""
-        if self._changes_params:
-            return self._publish(states)  # type: ignore[no-any-return]
-        return self.flow.publish(states)
+        return self._publish(states)
 
     def run(
         self,
@@ -61,10 +61,13 @@ class Segments:
         graph = self.flow.graph
         messages: dict[Leg, list[Tree]] = {(n, unroll_stream(graph, n)): [u] for n, u in unrolls.items()}
         states, learned = dict(states), Learned({}, {})
+        # Behind host code messages may say something else: what the environments gave is known here alone.
+        given = rewards_given(messages) if self.host else None
         for piece in self._pieces:
             mine = {name: states[name] for name in piece.flow.names}
-            states_now, messages, metrics, finite = piece.run(mine, messages, recalls, newest)
+            states_now, messages, metrics, finite = piece.run(mine, messages, recalls, newest, given)
             states |= states_now
+            newest = {**newest, **piece.published(states)}  # what was published before is given away by now
             learned.metrics.update(metrics)
             learned.finite.update(finite)
         return states, learned
@@ -75,6 +78,14 @@ class _Piece:
         self.flow, self._layout, self._acts, self._graph = Flow(graph, names), layout, acts, graph
         self._pure = all(stage.pure for stage in self.flow.stages.values())
         self._programs: dict[Any, Callable[..., Any]] = {}
+        own = [name for name in self.flow.names if self.flow.stages[name].params is not None]
+        self._own = [(n, s.name) for n in own for s in graph.out_of(n) if s.delivery is Delivery.LATEST]
+        running = [name for name in self.flow.names if message_inputs(graph, name)]
+        read = {(s.source, s.name): None for n in running for s in graph.into(n) if s.delivery is Delivery.LATEST}
+        self._reads = [leg for leg in read if leg not in self._own]
+
+    def published(self, states: States) -> dict[Leg, Tree]:
+        return {leg: self.flow.params(states, leg[0]) for leg in self._own}
 
     def recalls(self, act: str) -> bool:
         if act not in self._acts or not self._pure:
@@ -88,25 +99,22 @@ class _Piece:
         messages: Mapping[Leg, list[Tree]],
         recalls: Mapping[str, Recall | None],
         newest: Mapping[Leg, Tree],
+        given: Array | None,
     ) -> tuple[States, dict[Leg, list[Tree]], dict[str, list[Metrics]], dict[str, list[Finite]]]:
-        inside = {(name, s.name) for name in self.flow.names for s in self._graph.out_of(name)}
-        outside = {leg: params for leg, params in newest.items() if leg not in inside and self._read_here(leg)}
+        outside = {leg: newest[leg] for leg in self._reads if leg in newest}
         mine = {leg: found for leg, found in messages.items() if self._taken_here(leg)}
         passing = {leg: found for leg, found in messages.items() if leg not in mine}
         if not self._pure:
-            host = jax.tree.map(lambda x: jax.device_get(x), mine)
-            flowed = self.flow.run(states, host, jax.device_get(outside))
-            return flowed.states, passing | flowed.out, flowed.metrics, flowed.finite
+            # Copies: host code may keep what it is given, and a roll's buffers are written again.
+            flowed = self.flow.run(states, on_host(mine), on_host(outside), given)
+            return on_host(flowed.states), passing | flowed.out, flowed.metrics, flowed.finite
         found = {name: recall for name, recall in recalls.items() if name in self._acts}
         program = self._program({leg: len(several) for leg, several in mine.items()}, found, outside)
-        flowed = program(states, mine, found, outside)
+        flowed = program(states, mine, found, outside, given)
         return flowed.states, passing | flowed.out, flowed.metrics, flowed.finite
 
     def _taken_here(self, leg: Leg) -> bool:
         return any(s.source == leg[0] and s.name == leg[1] and s.target in self.flow.names for s in self._graph.streams)
-
-    def _read_here(self, leg: Leg) -> bool:
-        return any((s.source, s.name) == leg for name in self.flow.names for s in self._graph.into(name))
 
     def _program(
         self, counts: dict[Leg, int], recalls: Mapping[str, Recall | None], newest: Mapping[Leg, Tree]
@@ -117,7 +125,7 @@ class _Piece:
             shared, split_time = Spread.SHARED, Spread.SPLIT_TIME
             if any(leg[0] not in self._acts for leg in counts):  # what a map gave: one replica and one seed
                 messages = shared
-            takes = (shared, messages, dict.fromkeys(recalls, split_time), dict.fromkeys(newest, shared))
+            takes = (shared, messages, dict.fromkeys(recalls, split_time), dict.fromkeys(newest, shared), Spread.PLAIN)
             self._programs[key] = self._layout.wrap(self._traced, takes, shared, donate=(0,))
         return self._programs[key]
 
@@ -127,8 +135,9 @@ class _Piece:
         messages: dict[Leg, list[Tree]],
         recalls: Mapping[str, Recall | None],
         newest: Mapping[Leg, Tree],
+        given: Array | None,
     ) -> Flowed:
-        return learn_from(self.flow, self._acts, states, messages, recalls, newest)
+        return learn_from(self.flow, self._acts, states, messages, recalls, newest, given)
 
 
 def learn_from(
@@ -138,6 +147,7 @@ def learn_from(
     messages: Mapping[Leg, list[Tree]],
     recalls: Mapping[str, Recall | None],
     newest: Mapping[Leg, Tree],
+    given: Array | None = None,
 ) -> Flowed:
     """One pass of a pure flow: extras found again where act left them out, then all stages, then a look at the params.
 
@@ -151,7 +161,7 @@ def learn_from(
             (unroll,) = found[leg]
             params = flow.params(states, learner)
             found[leg] = [unroll._replace(extras=acts[name].again(params, unroll.carry, recall))]
-    flowed = flow.run(states, found, newest)
+    flowed = flow.run(states, found, newest, given)
     finite = {
         name: [
             *calls[:-1],

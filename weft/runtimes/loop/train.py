@@ -232,9 +232,12 @@ class _Execution:
                 dispatched += count
             if under_way is not None:
                 self._take(under_way(), telemetry)
+                # A learner may have got several messages for one unroll, and have learned more often than asked.
+                dispatched = max(dispatched, counters.learn_steps)
             under_way = following
             if under_way is not None and not engine.asynchronous:
                 self._take(under_way(), telemetry)
+                dispatched = max(dispatched, counters.learn_steps)
                 under_way = None
             if self.interrupt and under_way is None:
                 telemetry.note("interrupted: saving, then leaving (a second interrupt leaves at once)")

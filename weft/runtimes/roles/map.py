@@ -56,15 +56,10 @@ def _by_port(fragment: Fragment, messages: list[Tree]) -> dict[str, list[Tree]]:
 def _check(fragment: Fragment, declared: Schema, message: Tree) -> None:
     """Refuse a message that is not what the fragment declares. The number of environments is the message's own."""
     found = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), message)
-    try:
-        like = jax.tree.map(
-            lambda want, have: jax.ShapeDtypeStruct(have.shape, want.dtype) if _fits(want, have) else want,
-            declared,
-            found,
-        )
-    except ValueError:
-        like = declared
-    difference = schema_difference(like, found)
+    difference = schema_difference(declared, found)
+    if difference and jax.tree.structure(declared) == jax.tree.structure(found):
+        like = jax.tree.map(lambda want, have: have if _fits(want, have) else want, declared, found)
+        difference = schema_difference(like, found) or ("" if _one_change(declared, found) else difference)
     if difference:
         what = "gives" if fragment.pure else "declares (gives=...)"
         raise GraphError(
@@ -75,9 +70,19 @@ def _check(fragment: Fragment, declared: Schema, message: Tree) -> None:
 
 def _fits(want: Any, have: Any) -> bool:
     """Whether two shapes differ in one axis at most, the environments'."""
-    if len(want.shape) != len(have.shape) or want.dtype != have.dtype:
-        return False
-    return sum(a != b for a, b in zip(want.shape, have.shape, strict=True)) <= 1
+    return len(want.shape) == len(have.shape) and want.dtype == have.dtype and len(_changes(want, have)) <= 1
+
+
+def _changes(want: Any, have: Any) -> list[tuple[int, int]]:
+    return [(a, b) for a, b in zip(want.shape, have.shape, strict=True) if a != b]
+
+
+def _one_change(declared: Schema, found: Schema) -> bool:
+    """Whether all leaves that have an axis of the environments have another number of them, and the same."""
+    pairs = list(zip(jax.tree.leaves(declared), jax.tree.leaves(found), strict=True))
+    changes = {change for want, have in pairs for change in _changes(want, have)}
+    kept = {size for want, have in pairs if not _changes(want, have) for size in want.shape}
+    return len(changes) == 1 and not any(before in kept for before, _ in changes)
 
 
 MAP = MapRole()
