@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.core.errors import ConfigError, PlanError
 from weft.graph.describe import Measured, describe_bytes
 from weft.plans import Plan, draw_mermaid, draw_text, executable
 from weft.runtimes.prepare.config import Prepared, Settings
-from weft.runtimes.workers.layout.launch_spec import LaunchSpec, launch_spec
+
+if TYPE_CHECKING:
+    from weft.runtimes.workers.layout.launch_spec import LaunchSpec
 
 
 def draw(prepared: Prepared, settings: Settings | None = None, *, mermaid: bool = False) -> str:
@@ -40,7 +42,11 @@ def _below(prepared: Prepared, settings: Settings) -> str:
     """
     try:
         executable(prepared.plan, prepared.graph, prepared.machine, envs=prepared.envs)
-        return _sizes(prepared, launch_spec(prepared, settings)) if prepared.in_workers else ""
+        if not prepared.in_workers:
+            return ""
+        from weft.runtimes.workers.layout.launch_spec import launch_spec
+
+        return _sizes(prepared, launch_spec(prepared, settings))
     except (PlanError, ConfigError) as error:
         return str(error)
 
