@@ -1,0 +1,1 @@
+from users_folder import here as here
