@@ -15,7 +15,9 @@ import pytest
 import weft
 
 QUIET: dict[str, Any] = {"quiet": True, "tensorboard": False}
-NAMES = sorted(p.stem for p in (Path(__file__).parents[2] / "examples").glob("*.py"))
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+NAMES = [p.stem for p in EXAMPLES if "\nPLAN" not in p.read_text()]
+"""Those that run in one process; the test of a plan is below, those of dataflows are in tests/dataflows."""
 
 
 def load(name: str, folder: Path) -> Any:
@@ -25,7 +27,7 @@ def load(name: str, folder: Path) -> Any:
     return module
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - {"plan", "workers"}))
+@pytest.mark.parametrize("name", NAMES)
 def test_every_example_runs_and_prints_its_result(name: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     example = load(name, here)
     run = example.main(steps=4_096, **QUIET)

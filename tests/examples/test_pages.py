@@ -18,7 +18,7 @@ import pytest
 from weft.cli.main import main
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ("your-environment", "your-network", "your-algorithm", "your-fragment", "workers")
+PAGES = ("your-environment", "your-network", "your-algorithm", "your-fragment", "your-dataflow", "workers")
 FEW = "2_048"
 
 
