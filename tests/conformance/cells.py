@@ -19,6 +19,7 @@ from toys import SMALL, farthest, train_state
 
 import weft
 from weft.plans import Machine, catalogue
+from weft.plans.rules import learner_replicas
 from weft.runtimes.loop.train import make_engine
 from weft.runtimes.prepare.config import Prepared, RunConfig, Settings, prepare
 
@@ -79,7 +80,7 @@ def prepare_cell(algorithm: str, plan: str, environment: str) -> Prepared:
 def learners(prepared: Prepared) -> int:
     """How many learners share a batch."""
     plan = prepared.plan
-    return plan.group_of("grad" if "grad" in plan.fragments else "learn").replicas or 1
+    return learner_replicas(plan, prepared.graph)
 
 
 @contextmanager

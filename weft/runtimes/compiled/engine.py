@@ -154,7 +154,7 @@ class FusedEngine:
         if seeds:
             report = jax.tree.map(lambda x: np.moveaxis(x, 0, 1), report)
         report = jax.tree.map(lambda x: x[:iterations], report)
-        slices = list(report.slices.values())
+        slices = [report.slices[name] for name in self._names]  # not in the order of the dict: a program sorts it
         columns = [jax.tree.map(lambda x, k=k: x[:, k], slices[0]) for k in range(seeds)] or slices
         finite = report.finite
         return Report(

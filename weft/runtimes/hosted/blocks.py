@@ -59,6 +59,11 @@ def seen(block: Block) -> Timestep:
     return before
 
 
+def as_message(message: Tree) -> Tree:
+    """What a fragment is given of a message: the unroll that a block holds; anything else as it is."""
+    return as_unroll(message) if isinstance(message, Block) else message
+
+
 def as_unroll(block: Block) -> Unroll:
     """The unroll that a block holds. Of NumPy arrays: views, not copies."""
     steps = block.steps
@@ -103,12 +108,3 @@ def fill(block: Block, unroll: Unroll) -> None:
         np.asarray(place)[0] = np.asarray(value)
     if steps.action_mask is not None and unroll.action_mask is not None:
         np.copyto(np.asarray(steps.action_mask)[:-1], np.asarray(unroll.action_mask))
-
-
-def join(blocks: tuple[Block, ...]) -> Block:
-    """Blocks side by side, in order of their environments: one of all their rows."""
-    if len(blocks) == 1:
-        return blocks[0]
-    by_time: Block = jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), *(b._replace(carry=()) for b in blocks))
-    carry = jax.tree.map(lambda *x: jnp.concatenate(x, axis=0), *(b.carry for b in blocks))
-    return by_time._replace(carry=carry)

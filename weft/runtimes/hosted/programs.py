@@ -21,7 +21,6 @@ from weft.graph.loops import as_schema, policy_view, timestep_schema, widen
 from weft.runtimes.compiled.hoist import hoist
 from weft.runtimes.compiled.replicas import Layout, Spread
 from weft.runtimes.hosted.act_call import ActCall
-from weft.runtimes.hosted.blocks import Block
 from weft.runtimes.loop.engine import is_key
 
 _SPLIT: Any = Spread.SPLIT
@@ -29,7 +28,6 @@ _SPLIT_TIME: Any = Spread.SPLIT_TIME
 UNROLL_SPREAD = Unroll(**dict.fromkeys(Unroll._fields, _SPLIT_TIME))._replace(
     carry=_SPLIT, last_observation=_SPLIT, last_first=_SPLIT
 )
-BLOCK_SPREAD = Block(**dict.fromkeys(Block._fields, _SPLIT_TIME))._replace(carry=_SPLIT)
 
 
 class Recall(NamedTuple):

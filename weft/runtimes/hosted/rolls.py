@@ -242,6 +242,7 @@ class JaxRoll:
         assert source.pure is not None
         self.layout, self.acts = layout, {}
         actors = actors_of(graph)
+        self._names = [actor.name for actor in actors]
         rollout = make_rollout(actors, source.pure)
         self.env_steps = envs * actors[0].algorithm.unroll
         self._init, self._unroll = jax.jit(rollout.init), jax.jit(rollout.unroll, donate_argnums=(1,))
@@ -278,8 +279,9 @@ class JaxRoll:
         """T steps of every environment."""
         began = time.perf_counter()
         self._state, unrolls, slices = self._unroll(params, self._state)
-        for k, found in enumerate(jax.device_get(slices).values()):
-            episodes[k] += episodes_of(found)
+        told = jax.device_get(slices)
+        for k, name in enumerate(self._names):  # not in the order of the dict: a program sorts it
+            episodes[k] += episodes_of(told[name])
         return Rolled(unrolls, {}, time.perf_counter() - began, 0.0)
 
     def learned(self) -> None:

@@ -13,8 +13,7 @@ from weft.graph.stream import Delivery
 from weft.runtimes.actors import learner_of, unroll_stream
 from weft.runtimes.compiled.replicas import Layout, Spread
 from weft.runtimes.flow import Finite, Flow, Flowed, Leg, States, all_finite, message_inputs, on_host, rewards_given
-from weft.runtimes.hosted.blocks import Block, as_unroll, join, seen
-from weft.runtimes.hosted.programs import BLOCK_SPREAD, UNROLL_SPREAD, ActPrograms, Recall
+from weft.runtimes.hosted.programs import UNROLL_SPREAD, ActPrograms, Recall
 
 
 class Learned(NamedTuple):
@@ -171,17 +170,3 @@ def learn_from(
         for name, calls in flowed.finite.items()
     }
     return flowed._replace(finite=finite)
-
-
-def from_blocks(blocks: tuple[Any, ...], noise: Tree | None) -> tuple[Unroll, Recall | None]:
-    """The unroll, and what it takes to recall its extras, that lanes' messages hold side by side. To be traced."""
-    whole = join(blocks)
-    recall = None if noise is None else Recall(seen(whole), noise)
-    # A barrier: what follows is then compiled as it is where the unroll comes in one piece, bit for bit.
-    unroll, recall = jax.lax.optimization_barrier((as_unroll(whole), recall))
-    return unroll, recall
-
-
-def block_spread(message: Any) -> Any:
-    """How a message of a lane lies over replicas: a block's or an unroll's fields, each by its axis."""
-    return BLOCK_SPREAD if isinstance(message, Block) else UNROLL_SPREAD

@@ -77,11 +77,11 @@ def make_engine(prepared: Prepared, settings: Settings | None = None, logs: Path
     Starts nothing yet; refuses what could not start.
     """
     if prepared.in_workers:
-        from weft.runtimes.workers.engine import ProcessEngine
+        from weft.runtimes.workers.engine import WorkersEngine
         from weft.runtimes.workers.layout.launch_spec import launch_spec
 
         how = settings or Settings()
-        return ProcessEngine(prepared, launch_spec(prepared, how), logs or how.root / "logs", how.hang_seconds)
+        return WorkersEngine(prepared, launch_spec(prepared, how), logs or how.root / "logs", how.hang_seconds)
     sizes = (layout_of(prepared), prepared.envs, prepared.seed)
     if all(fragment.pure for fragment in prepared.graph.fragments) and prepared.source.pure is not None:
         return FusedEngine(prepared.graph, prepared.source.pure, *sizes)

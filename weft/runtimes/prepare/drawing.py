@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.core.errors import ConfigError, PlanError
 from weft.graph.describe import Measured, describe_bytes
 from weft.plans import Plan, draw_mermaid, draw_text, executable
 from weft.runtimes.prepare.config import Prepared, Settings
-from weft.runtimes.workers.layout.launch_spec import LaunchSpec, launch_spec
+
+if TYPE_CHECKING:
+    from weft.runtimes.workers.layout.launch_spec import LaunchSpec
 
 
 def draw(prepared: Prepared, settings: Settings | None = None, *, mermaid: bool = False) -> str:
@@ -39,26 +41,26 @@ def _below(prepared: Prepared, settings: Settings) -> str:
     The reason has the nearest plan that this version would run. Empty in one process.
     """
     try:
-        executable(
-            prepared.plan,
-            prepared.graph,
-            prepared.machine,
-            envs=prepared.envs,
-            splits=prepared.algorithm.splits,
-        )
-        return _sizes(prepared, launch_spec(prepared, settings)) if prepared.in_workers else ""
+        executable(prepared.plan, prepared.graph, prepared.machine, envs=prepared.envs)
+        if not prepared.in_workers:
+            return ""
+        from weft.runtimes.workers.layout.launch_spec import launch_spec
+
+        return _sizes(prepared, launch_spec(prepared, settings))
     except (PlanError, ConfigError) as error:
         return str(error)
 
 
-def _sizes(prepared: Prepared, outfit: LaunchSpec) -> str:
-    lanes, envs = outfit.blueprint.lanes, prepared.algorithm.spec.envs
+def _sizes(prepared: Prepared, launch: LaunchSpec) -> str:
+    lanes, envs = launch.blueprint.lanes, prepared.algorithm.spec.envs
     of = "all" if envs == prepared.envs else "one learner's"
     between = "one" if len(lanes) == 1 else f"{len(lanes)} lanes"
-    taken = outfit.memory("shm")
+    taken = launch.memory("shm")
     each = ", ".join(f"{stream} {describe_bytes(nbytes)}" for stream, nbytes in taken.items())
+    by_lane = list(dict.fromkeys(wire.stream for wire in launch.blueprint.wires if wire.lane >= 0))
+    travelling = " and ".join([", ".join(by_lane[:-1]), by_lane[-1]]) if len(by_lane) > 1 else by_lane[0]
     return (
-        f"Sizes are of {of} {envs} environments together. Between workers timestep, action and unroll travel in "
+        f"Sizes are of {of} {envs} environments together. Between workers {travelling} travel in "
         f"{between} of {lanes[0].rows}, a message for each lane.\n"
         f"Streams take {describe_bytes(sum(taken.values()))} of shared memory: {each}."
     )
@@ -74,6 +76,7 @@ def _measured(prepared: Prepared, plan: Plan, summary: Mapping[str, Any] | None,
     lines = [f"{sizes} Measured, after compilation: messages/s, the size of each, and both multiplied."]
     rows = next((int(saved["environments"]) for saved in streams.values() if "environments" in saved), None)
     if rows is not None:
-        lines.append(f"There a message of timestep, action or unroll is one lane's, {rows} environments.")
+        by_lane = [name for name, saved in streams.items() if "environments" in saved]
+        lines.append(f"There a message of {' or '.join(by_lane)} is one lane's, {rows} environments.")
     lines.append(f"{summary['env_steps_per_second']:,.0f} env steps/s in all.")
     return "\n".join(lines)

@@ -1,13 +1,14 @@
-"""The act side of a worker: inference for environments that are elsewhere, and their unrolls.
+"""The role of inference: timesteps and params in, actions out at every step, and an unroll every T steps.
 
-Takes whatever lanes are ready, up to all of them, and never waits for stragglers; batches are padded to a few sizes so
-that nothing is compiled twice. In lockstep it waits for all, so that every plan computes the same batches.
+Apart from its environments it is a side of its own: it takes whatever lanes are ready, up to all of them, and never
+waits for stragglers; batches are padded to a few sizes so that nothing is compiled twice. Where synchrony wants whole
+batches it waits for all, so that every plan computes the same ones.
 """
 
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -15,13 +16,55 @@ import numpy as np
 from weft.core.buffers import timestep_buffers
 from weft.core.trees import tree_leaves, tree_map
 from weft.core.types import Acted, Array, Timestep, Tree
+from weft.runtimes.hosted.blocks import seen
+from weft.runtimes.hosted.rolling import LaneCheckpoint, bring_back, kept_rows
 from weft.runtimes.hosted.unroll_buffer import UnrollBuffer
-from weft.runtimes.roles.acting import Acting
-from weft.runtimes.roles.unroll_writer import UnrollWriter
+from weft.runtimes.workers.acting import ActingContext
+from weft.runtimes.workers.counting.account import OfWire
 from weft.runtimes.workers.episode_reports import EpisodeReports
-from weft.runtimes.workers.lane_checkpoint import LaneCheckpoint, to_words
+from weft.runtimes.workers.lane_checkpoint import from_words, lane_schema, to_words
+from weft.runtimes.workers.layout.blueprint import Lane, Side
 from weft.runtimes.workers.side import Saved
+from weft.runtimes.workers.unroll_writer import UnrollWriter
 from weft.streams.channel import Message, Reader, Stamp, Writer
+
+if TYPE_CHECKING:
+    from weft.runtimes.workers.wiring import Task
+
+
+class ActRole:
+    """How inference runs apart from its environments. Together with them it is part of their side."""
+
+    def side(self, task: Task, side: Side) -> ActSide:
+        """Serves the lanes of its share."""
+        (actor,) = task.actors(side)
+        acting = ActingContext(task, side, actor, each_step=True)
+        lanes = []
+        for index in side.lanes:
+            lane = task.blueprint.lanes[index]
+            (timesteps,) = [w for w in task.blueprint.into(side.index) if w.lane == index and w.every_step]
+            (actions,) = [w for w in task.blueprint.out_of(side.index) if w.lane == index and w.every_step]
+            task.account.wires[timesteps.index][OfWire.READER_LIFE] = task.life
+            ends = task.reader(timesteps, side), task.writer(actions), task.unroll_writer(side, actor.name, index)
+            state = LaneState(acting, *ends, task.account.wires[actions.index])
+            state.stand(_saved_lane(task, acting, lane))
+            lanes.append(state)
+        return ActSide(acting, lanes, EpisodeReports(acting.context.link, task.blueprint_acts))
+
+
+ACT = ActRole()
+
+
+def _saved_lane(task: Task, acting: ActingContext, lane: Lane) -> tuple[LaneCheckpoint, Any] | None:
+    """Where a lane stood when the run was saved, and which of its environments could be brought back."""
+    saved = task.lane_leaves(lane)
+    if saved is None:
+        return None
+    then: LaneCheckpoint = from_words(saved[acting.actor.name], lane_schema(acting.algorithm, lane.rows))
+    kept = kept_rows(task.body["lost"].get(str(lane.index), []), lane.rows)
+    nothing = np.zeros(lane.rows, np.float64), np.zeros(lane.rows, np.int64)
+    now = LaneCheckpoint(acting.start_carry(lane.rows), then.timestep, *nothing)
+    return bring_back(now, then, kept), kept
 
 
 class State(Enum):
@@ -36,10 +79,13 @@ class State(Enum):
 
 
 class LaneState:
-    """One lane's unroll as it is built. Only ``act_side`` changes it."""
+    """One lane's unroll as it is built. Only ``ActSide`` changes it."""
 
-    def __init__(self, acting: Acting, timesteps: Reader, actions: Writer, outlet: UnrollWriter) -> None:
-        self.lane, self.timesteps, self.actions, self.outlet = outlet.lane, timesteps, actions, outlet
+    def __init__(
+        self, acting: ActingContext, timesteps: Reader, actions: Writer, unrolls: UnrollWriter, sent_words: Any
+    ) -> None:
+        self.lane, self.timesteps, self.actions, self.unrolls = unrolls.lane, timesteps, actions, unrolls
+        self.sent_words = sent_words  # of the wire of actions, in the account
         self.state = State.SLOT
         self.buffer: UnrollBuffer | None = None
         self.t = -1  # the row that is filled; -1: none
@@ -47,6 +93,7 @@ class LaneState:
         self.version = -1
         self.keys = acting.keys_of(self.lane)
         self.carry: Tree = acting.start_carry(self.lane.rows)
+        self.drawn: Tree = None
         self.noise: list[Tree] = []
         self.answers = Stamp(-1)  # which timestep the next action answers
         self.action: Any = None
@@ -108,8 +155,10 @@ class Pending(NamedTuple):
 class ActSide:
     """Acts for its lanes; ``run`` returns only by an exception."""
 
-    def __init__(self, acting: Acting, lanes: list[LaneState]) -> None:
-        self.acting, self.lanes, self.post = acting, lanes, acting.post
+    def __init__(self, acting: ActingContext, lanes: list[LaneState], reports: EpisodeReports) -> None:
+        self.acting, self.lanes, self.context, self._reports = acting, lanes, acting.context, reports
+        # Where an unroll has one version of the params: exactly the calls that are made in one process.
+        self._whole, self._valued = acting.synchrony.whole_batches, not acting.synchrony.one_params
         rows = lanes[0].lane.rows
         like = timestep_buffers(acting.algorithm.spec.environment, (rows,))
         # Final observations are copied only where an episode was cut: they are as large as all the rest.
@@ -119,9 +168,15 @@ class ActSide:
         self._seldom = [i for i, leaf in enumerate(leaves) if id(leaf) in self._final]
         self._truncated = next(i for i, leaf in enumerate(leaves) if leaf is like.truncated)
         self._sizes = [n for n in (2**k for k in range(16)) if n < len(lanes)] + [len(lanes)]
-        self._telling = EpisodeReports(acting.post.link)
-        self.post.saves = self._standing
+        self.context.saves = self._standing
         self._on_accelerator = jax.local_devices()[0].platform != "cpu"
+
+    def start(self) -> dict[str, Any]:
+        """Everything is made already."""
+        return {}
+
+    def close(self) -> None:
+        """Nothing to free."""
 
     def run(self) -> None:
         """Serve, for ever; raises Stopped at the run's end."""
@@ -134,12 +189,12 @@ class ActSide:
                 self._complete(pending)
                 pending, moved = None, True
             ready = [lane for lane in self.lanes if lane.state in (State.ACT, State.VALUE)]
-            if ready and (not self.acting.lockstep or len(ready) == len(self.lanes)):
+            if ready and (not self._whole or len(ready) == len(self.lanes)):
                 pending, moved = self._dispatch(ready), True
             if moved:
-                self.post.tick()
+                self.context.tick()
             else:
-                self.post.wait()
+                self.context.wait()
 
     def _advance(self, lane: LaneState) -> bool:
         """Take a lane as far as it gets without acting; whether it got anywhere."""
@@ -158,14 +213,14 @@ class ActSide:
     def _begin(self, lane: LaneState) -> None:
         """A new unroll, where there is room for it."""
         acting = self.acting
-        buffer = acting.begin(lane.outlet)
+        buffer = lane.unrolls.begin_unroll(acting.weights, acting.synchrony, self.context)
         if buffer is None:
             return
         before, lane.buffer = lane.buffer, buffer
         lane.version = acting.weights.version
         # Step 0 of an environment's keys went to its first reset, so its steps count from 1.
-        drawn = acting.programs.noise(lane.keys, np.int32(lane.outlet.produced + 1))
-        lane.noise = buffer.by_step(jax.tree.map(np.asarray, drawn))
+        lane.drawn = acting.programs.noise(lane.keys, np.int32(lane.unrolls.produced + 1))
+        lane.noise = buffer.by_step(jax.tree.map(np.asarray, lane.drawn))
         buffer.forget_cuts()
         if lane.rolled and before is not None:
             before.roll(into=buffer)
@@ -182,10 +237,10 @@ class ActSide:
         if message.stamp[:3] == lane.answers[:3]:  # sent again, to a new life of act, which had found it already
             lane.timesteps.release(message)
             return
-        if lane.t >= 0 and (life != lane.env_life or message.stamp.tag != self.post.incarnation):
+        if lane.t >= 0 and (life != lane.env_life or message.stamp.tag != self.context.life):
             # Of new environments, or by an action that act's own predecessor sent before it died: not what follows from
             # the action recorded here. What there is of the unroll is given up, and counted.
-            lane.outlet.give_up(lane.t)
+            lane.unrolls.give_up(lane.t)
             lane.t = -1
             buffer.forget_cuts()
         fresh = lane.t < 0
@@ -197,7 +252,7 @@ class ActSide:
         if np.count_nonzero(message.arrays[self._truncated]):
             for i in self._seldom:
                 np.copyto(target[i], message.arrays[i])
-        lane.answers = message.stamp._replace(tag=self.post.incarnation)
+        lane.answers = message.stamp._replace(tag=self.context.life)
         lane.timesteps.release(message)
         if fresh:
             lane.begin(self.acting.start_carry(lane.lane.rows), midway=lane.answers.sequence > 0)
@@ -205,14 +260,14 @@ class ActSide:
             self._keep_carry(lane)
             lane.state = State.ACT
             return
-        lane.outlet.count(1)
+        lane.unrolls.count(1)
         buffer.note_cuts(lane.t - 1, lane.carry)
         if lane.t < buffer.length:
             lane.state = State.ACT
-        elif self.acting.lockstep:
-            self._finish(lane, None)
-        else:
+        elif self._valued:
             lane.state = State.VALUE
+        else:
+            self._finish(lane, None)
 
     def _keep_carry(self, lane: LaneState) -> None:
         assert lane.buffer is not None
@@ -223,23 +278,28 @@ class ActSide:
         acting, buffer = self.acting, lane.buffer
         assert buffer is not None
         buffer.finish(acting.weights.params, lane.carry, acting.programs.bootstrap, last)
-        totals = buffer.count_episodes(lane.episode_return, lane.episode_length, self._telling.episodes)
+        block = buffer.block
+        if block.extras and acting.programs.recalls:  # a step's call has left them out
+            extras = acting.programs.extras(acting.weights.leaves, block.carry, seen(block), lane.drawn)
+            jax.tree.map(lambda place, x: np.copyto(place, np.asarray(x)), block.extras, extras)
+        totals = buffer.count_episodes(
+            lane.episode_return, lane.episode_length, [self._reports.of(self.acting.actor.name)]
+        )
         lane.episode_return, lane.episode_length = totals
-        self._telling.tell()
-        lane.outlet.commit(lane.version)
+        self._reports.tell()
+        lane.unrolls.commit(lane.version)
         lane.rolled, lane.state = True, State.SLOT
         self._begin(lane)
 
     def _dispatch(self, ready: list[LaneState]) -> Pending:
         """One inference call for the lanes that are ready; on an accelerator it returns before the work is done."""
         acting = self.acting
-        if not acting.lockstep:
+        if self._valued:
             acting.weights.refresh()
-        # In lockstep: exactly the calls that are made in one process.
-        act = acting.programs.act if acting.lockstep else acting.programs.act_and_value
+        act = acting.programs.act_and_value if self._valued else acting.programs.act
         # A lane that is only to be valued brings any noise: its action is thrown away.
         inputs = [
-            (lane.carry, lane.buffer.seen_by(act)[lane.t], lane.noise[lane.t % self.acting.length])
+            (lane.carry, lane.buffer.seen_by(act)[lane.t], lane.noise[lane.t % lane.buffer.length])
             for lane in ready
             if lane.buffer
         ]
@@ -247,8 +307,8 @@ class ActSide:
         inputs += [inputs[0]] * (size - len(ready))  # padding: computed, and thrown away
         batch = inputs[0] if size == 1 else tree_map(lambda *x: np.concatenate(x), *inputs)
         gave = act.call(act.params(acting.weights.leaves), *batch)
-        acted, value = (gave, None) if acting.lockstep else gave
-        if acting.lockstep and acting.programs.recalls:
+        acted, value = gave if self._valued else (gave, None)
+        if not self._valued and acting.programs.recalls:
             acted = Acted(gave, batch[0], {})  # there is nothing in its carry
         if self._on_accelerator:  # all at once: each by itself would wait for the device again
             for leaf in jax.tree.leaves((acted, value)):
@@ -283,6 +343,7 @@ class ActSide:
             lane.state = State.REPLY
             return
         np.copyto(place[0], lane.action)
+        lane.sent_words[OfWire.SENT] += 1
         lane.actions.commit(lane.answers)
         lane.state = State.TIMESTEP
 
@@ -290,5 +351,7 @@ class ActSide:
         stand = [lane.standing() for lane in self.lanes]
         if any(where is None for where in stand):
             return None
-        lanes = {"lanes": [lane.lane.index for lane in self.lanes]}
-        return lanes, [leaf for where in stand for leaf in to_words(where)]
+        words = [to_words(where) for where in stand]
+        name = self.acting.actor.name
+        lanes = [[name, lane.lane.index, len(leaves)] for lane, leaves in zip(self.lanes, words, strict=True)]
+        return {"lanes": lanes}, [leaf for leaves in words for leaf in leaves]

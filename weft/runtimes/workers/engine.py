@@ -6,58 +6,60 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from weft.core.errors import WorkerFailed
 from weft.core.types import TrainState, Tree
-from weft.runtimes.loop.engine import Episode, Report, make_stages
+from weft.graph.role import role
+from weft.graph.split import split
+from weft.runtimes.flow import flat_metrics
+from weft.runtimes.loop.engine import Episode, Report
 from weft.runtimes.prepare.config import Prepared
 from weft.runtimes.workers.control.link import LinkMessage
 from weft.runtimes.workers.control.pool import Beginning, WorkerPool
-from weft.runtimes.workers.control.supervisor import LEARNING
 from weft.runtimes.workers.counting.account import OfRun
 from weft.runtimes.workers.counting.gauges import Gauges
 from weft.runtimes.workers.counting.lags import Lags
 from weft.runtimes.workers.counting.ledger import PATIENCE_SECONDS, AccountLedger
-from weft.runtimes.workers.lane_checkpoint import from_words, to_words
 from weft.runtimes.workers.layout.launch_spec import LaunchSpec
-from weft.runtimes.workers.saving import put_together, state_schema
+from weft.runtimes.workers.saving import Saving, Words, lanes_words
 from weft.telemetry.ledger import Ledger
 
 
-class ProcessEngine:
-    """Runs an outfit's workers. Learning goes on between ``advance`` and the report, so it is asynchronous."""
+class WorkersEngine:
+    """Runs the workers of a launch spec. Learning goes on between ``advance`` and the report: it is asynchronous."""
 
-    def __init__(self, prepared: Prepared, outfit: LaunchSpec, logs: Path, hang_seconds: float) -> None:
-        self.prepared, self.blueprint, self._outfit = prepared, outfit.blueprint, outfit
-        self.warn: Callable[[str], None] = lambda text: None  # replaced by who shows it
-        self._stages = make_stages(prepared.algorithm, prepared.graph)
-        self._crew = WorkerPool(
-            outfit.blueprint,
+    def __init__(self, prepared: Prepared, launch: LaunchSpec, logs: Path, hang_seconds: float) -> None:
+        self.prepared, self.blueprint, self._launch = prepared, launch.blueprint, launch
+        self.warn: Callable[[str], None] = lambda text: None  # replaced by what shows it
+        names = [name for side in self.blueprint.sides for name in side.fragments]
+        self._saving = Saving(prepared, launch.blueprint, split(prepared.graph, names))
+        self._pool = WorkerPool(
+            launch.blueprint,
             logs,
             hang_seconds,
             begin=self._beginning,
             take=self._take,
             warn=lambda text: self.warn(text),
         )
-        self._version = self._granted = 0
-        self._learned: dict[int, dict[str, Any]] = {}
+        self._publishers = self.blueprint.publishers
+        self._versions = dict.fromkeys(self._publishers, 0)
+        self._granted = 0
+        self._rows: dict[str, list[dict[str, Any]]] = {name: [] for name in self._publishers}
         self._bad: int | None = None  # the first learn step that was refused: nothing is published any more
-        self._episodes: list[Episode] = []
-        self._compiled = outfit.compiled
-        self._lane_leaves: list[np.ndarray[Any, Any]] = []
+        self._episodes: list[list[Episode]] = [[] for _ in prepared.series]
+        self._states: dict[str, Words] = {}  # what the next life of a side begins from, by fragment
+        self._lanes: dict[str, Words] = {}  # where lanes stood
         self._snapshots: dict[str, Any] = {}
         self._lost: dict[str, list[int]] = {}
-        self._resume_leaves: list[np.ndarray[Any, Any]] | None = None
         self._gauges = Gauges(
-            outfit.blueprint,
-            outfit.specs,
+            launch.blueprint,
+            launch.specs,
             cores=prepared.machine.cores,
             warm_up=prepared.warm_up,
         )
         self._lags = Lags()
-        self._books = AccountLedger(outfit.blueprint, prepared.algorithm.unroll)
+        self._ledger = AccountLedger(launch.blueprint)
         self._told_restarts = 0
 
     @property
@@ -65,111 +67,143 @@ class ProcessEngine:
         """Always."""
         return True
 
+    @property
+    def _version(self) -> int:
+        """Learn steps that every learner has made."""
+        return min(self._versions.values())
+
     def start(self) -> None:
         """Begin from nothing: start every worker, and wait until all are ready."""
-        self._lane_leaves, self._snapshots = [], {}
-        self._go_on(None, 0, Ledger())
+        self._lanes, self._snapshots, self._states = {}, {}, {}
+        self._go_on(0, {"samples": Ledger().to_json(), "trained": {}, "env_steps": 0, "steps": {}})
 
     def resume(self, tree: Tree, document: dict[str, Any]) -> list[str]:
         """Go on from a saved state: exactly in lockstep, else with environments that begin anew."""
-        leaves = to_words((tree.train, tree.fragments))
-        self._lane_leaves, self._snapshots = to_words(tree.lanes), document["snapshots"]
-        self._go_on(leaves, int(np.asarray(tree.train.step)), Ledger.from_json(document["samples"]))
-        if not self._lane_leaves:
+        self._states = self._saving.states_words(tree)
+        self._lanes, self._snapshots = lanes_words(tree), document["snapshots"]
+        states = [tree.fragments[self._kept(name)] for name in self._publishers]
+        self._go_on(min(int(np.asarray(state.step)) for state in states), document)
+        if not self._lanes:
             return [f"environment {i}" for i in range(self.prepared.envs)]
         return [f"environment {self.blueprint.lanes[int(k)].first + r}" for k, rows in self._lost.items() for r in rows]
 
     def template(self) -> Tree:
         """The saved state's structure, shapes and dtypes."""
-        return state_schema(self.prepared, self._stages, lockstep=self.blueprint.lockstep, compiled=self._compiled)
+        return self._saving.template()
 
     def saved(self) -> tuple[Tree, dict[str, Any]]:
-        """The learner's state, fetched from its worker. Only while nothing is under way."""
-        said = self._crew.ask(self._learning | self._standing if self.blueprint.lockstep else self._learning)
-        state, snapshots = put_together(said, self._holder, self.template())
+        """The states of all fragments, fetched from their workers. Only while nothing is under way."""
+        while True:
+            before = dict(self._versions)
+            said = self._pool.ask(self.blueprint.saving())
+            if before == self._versions:  # else something that had begun before was learned from meanwhile
+                break
+        state, snapshots = self._saving.put_together(said)
+        self._states = self._saving.states_words(state)
         trained = self._version * self.prepared.steps_per_learn
-        ledger = self._books.ledger(trained, PATIENCE_SECONDS)
-        document = {"samples": ledger.to_json(), "restarts": self._new_restarts(), "snapshots": snapshots}
+        ledger = self._ledger.ledger(trained, PATIENCE_SECONDS)
+        document = {
+            "samples": ledger.to_json(),
+            "trained": self._ledger.trained(),
+            "env_steps": self._ledger.env_steps(),
+            "steps": self._ledger.steps() if self.blueprint.synchrony.still else {},
+            "restarts": self._new_restarts(),
+            "snapshots": snapshots,
+        }
         return state, document
 
     def advance(self, learn_steps: int) -> Callable[[], Report]:
         """Grant ``learn_steps`` more learn steps; the result waits for them."""
-        launcher = self._crew.launcher
-        first = self._granted + 1
-        self._granted += learn_steps
+        launcher = self._pool.launcher
+        self._granted = max(self._granted, self._version) + learn_steps
         launcher.account.run[OfRun.LIMIT] = self._granted
         launcher.ring()
         last = self._granted
 
         def fetch() -> Report:
             while self._version < last and self._bad is None:
-                self._crew.hear(0.2)
-            return self._report(first, last if self._bad is None else min(last, self._bad))
+                self._pool.hear(0.2)
+            return self._report(last)
 
         return fetch
 
-    def train_state(self) -> TrainState:
-        """The learner's state. Raises WorkerFailed where it is of no use."""
+    def train_states(self) -> dict[str, TrainState]:
+        """The learners' states. Raises WorkerFailed where they are of no use."""
         if self._bad is not None:
             raise WorkerFailed(f"learn step {self._bad} gave numbers that are not finite")
-        learner = jax.eval_shape(self._stages.init, jax.ShapeDtypeStruct((), np.int32))
-        (arrays,) = (said.arrays for said in self._crew.ask(self._learning) if said.body["side"] == self._holder)
-        train: TrainState = from_words(arrays, learner)[0]
-        return train
+        holding = {side.index for side in self.blueprint.publishing}
+        state, _ = self._saving.put_together(self._pool.ask(holding))
+        kept = {self._kept(name) for name in self._publishers}
+        return {name: found for name, found in state.fragments.items() if name in kept}
 
     def close(self) -> None:
         """End all workers; may be called twice."""
-        self._crew.close()
+        self._pool.close()
+
+    def _kept(self, name: str) -> str:
+        return self._saving.kept_as(name)
 
     # ---- starting ---------------------------------------------------------------------------------------------------
 
-    def _go_on(self, leaves: list[np.ndarray[Any, Any]] | None, version: int, ledger: Ledger) -> None:
-        """From a state and the ledger as it was then: with new workers, or with those that are still alive."""
-        self._resume_leaves, self._bad = leaves, None
-        self._learned.clear()
-        if self._crew.running and not self.blueprint.lockstep:
-            self._revive(version, ledger)
+    def _go_on(self, version: int, document: dict[str, Any]) -> None:
+        """From a state and the counts as they were then: with new workers, or with those that are still alive."""
+        self._bad = None
+        for rows in self._rows.values():
+            rows.clear()
+        if self._pool.running and not self.blueprint.synchrony.still:
+            self._revive(version, document)
             return
-        self._books.go_back(ledger)
-        self._begin(version)
+        self._ledger.go_back(Ledger.from_json(document["samples"]), document["trained"], document["env_steps"])
+        self._begin(version, document["steps"])
 
-    def _revive(self, version: int, ledger: Ledger) -> None:
+    def _revive(self, version: int, document: dict[str, Any]) -> None:
         """New learners among producers that go on. What was trained on since the checkpoint is gone, and counted."""
-        learning = self._crew.supervisor.learning
-        self._crew.dismiss(learning)
-        self._books.settle(ledger.trained)
-        self._version = self._granted = version
-        self._crew.launcher.account.run[OfRun.LIMIT] = version
-        self._crew.start(learning)
+        learning = self._pool.supervisor.learning
+        self._pool.dismiss(learning)
+        self._ledger.settle(document["trained"])
+        self._set_versions(version)
+        self._pool.launcher.account.run[OfRun.LIMIT] = version
+        self._pool.start(learning)
         # Not for others that died at the same time: they may wait for what only learning sets free.
-        self._crew.await_ready(set(learning))
+        self._pool.await_ready(set(learning))
 
-    def _begin(self, version: int) -> None:
-        crew = self._crew
-        crew.gather(self._outfit.specs, {**self._outfit.told, "version": version})
-        self._episodes = []  # those since the checkpoint will be played again
-        self._version = self._granted = version
-        account = crew.launcher.account
+    def _begin(self, version: int, steps: dict[str, list[int]]) -> None:
+        pool = self._pool
+        pool.gather(self._launch.specs, {**self._launch.common, "version": version})
+        self._episodes = [[] for _ in self._episodes]  # those since the checkpoint will be played again
+        self._set_versions(version)
+        account = pool.launcher.account
         account.run[OfRun.LIMIT] = version
-        self._books.open(account, version if self.blueprint.lockstep else 0)
+        self._ledger.open(account, steps, version)
         self._lost = {}
         everyone = {worker.index for worker in self.blueprint.workers}
-        stepping = {side.worker for side in self.blueprint.kind("env")} if self._lane_leaves else set()
-        crew.start(stepping)  # first: act must know which environments could not be brought back
-        crew.await_ready(stepping)
-        crew.start(everyone - stepping)
-        crew.await_ready(everyone)
-        self._gauges.begin(account, crew.launcher.channels)
+        alone = {s.worker for s in self.blueprint.sides if role(s.role).makes_steps and len(s.fragments) == 1}
+        stepping = alone if self._lanes else set()
+        pool.start(stepping)  # first: act must know which environments could not be brought back
+        pool.await_ready(stepping)
+        pool.start(everyone - stepping)
+        pool.await_ready(everyone)
+        self._gauges.begin(account)
+
+    def _set_versions(self, version: int) -> None:
+        self._versions = dict.fromkeys(self._publishers, version)
+        self._granted = version
 
     def _beginning(self, worker: int) -> Beginning:
-        """What a worker goes on from: learners from the saved state, in lockstep the others from where they stood."""
-        kinds = {self.blueprint.sides[s].kind for s in self.blueprint.workers[worker].sides}
-        leaves = (self._resume_leaves or []) if kinds & set(LEARNING) else []
-        standing = self._lane_leaves if kinds & {"act", "actor"} else []
-        words: dict[str, Any] = {"resumed": len(leaves), "standing": bool(standing), "lost": self._lost}
-        if self._lane_leaves and not self._compiled and kinds & {"env", "actor"}:
+        """What a worker goes on from: the saved states of its fragments, in lockstep also where its lanes stood."""
+        sides = [self.blueprint.sides[s] for s in self.blueprint.workers[worker].sides]
+        names = [name for side in sides for name in side.fragments]
+        states = [(name, self._states[name]) for name in names if name in self._states]
+        acts = any(role(side.role).every_step for side in sides)
+        lanes = list(self._lanes.items()) if acts else []
+        words: dict[str, Any] = {
+            "states": [[name, len(leaves)] for name, leaves in states],
+            "lanes": [[key, len(leaves)] for key, leaves in lanes],
+            "lost": self._lost,
+        }
+        if self._snapshots and any(role(side.role).makes_steps for side in sides):
             words["snapshots"] = self._snapshots
-        return words, [*leaves, *standing]
+        return words, [leaf for _, leaves in (*states, *lanes) for leaf in leaves]
 
     def _take(self, said: LinkMessage) -> None:
         """What a worker has said."""
@@ -177,54 +211,51 @@ class ProcessEngine:
             case "ready":
                 self._lost |= said.body.get("lost") or {}
             case "learned":
-                self._version = said.body["version"]
-                self._learned[self._version] = said.body
+                name = said.body["fragment"]
+                self._versions[name] = said.body["version"]
+                self._rows[name].append(said.body)
                 if not said.body["learned"] and self._bad is None:
-                    self._bad = self._version
+                    self._bad = said.body["version"]
                 self._lags.add(said.body["lags"])
             case "episodes":
-                self._episodes += [tuple(episode) for episode in said.body["episodes"]]
-
-    @property
-    def _learning(self) -> set[int]:
-        """The sides that learn. All are asked to save: one has the state, others may not have counted yet."""
-        return {side.index for side in self.blueprint.sides if side.kind in LEARNING}
-
-    @property
-    def _holder(self) -> int:
-        """The side that has the learner's state."""
-        return min(self._learning)
-
-    @property
-    def _standing(self) -> set[int]:
-        """The sides that know where lanes stand."""
-        return {side.index for side in self.blueprint.sides if side.kind in ("env", "act", "actor")}
+                self._episodes[said.body["series"]] += [tuple(episode) for episode in said.body["episodes"]]
 
     # ---- reporting --------------------------------------------------------------------------------------------------
 
-    def _report(self, first: int, last: int) -> Report:
-        rows = [self._learned.pop(version) for version in range(first, last + 1)]
-        metrics = {name: np.array([row["metrics"][name] for row in rows]) for name in rows[0]["metrics"]}
-        episodes, self._episodes = self._episodes, []
-        learned, rewards = all(row["learned"] for row in rows), all(row["rewards"] for row in rows)
-        launcher = self._crew.launcher
-        self._gauges.look(launcher.account, launcher.channels, last - first + 1)
+    def _report(self, last: int) -> Report:
+        """All learn steps that were told of and not reported yet, up to ``last`` of each learner."""
+        taken: dict[str, list[dict[str, Any]]] = {}
+        for name, rows in self._rows.items():
+            taken[name] = [row for row in rows if row["version"] <= last or row["version"] - row["calls"] < last]
+            self._rows[name] = [row for row in rows if row not in taken[name]]
+        calls = min(sum(row["calls"] for row in rows) for rows in taken.values())
+        columns = {
+            name: {key: np.array([row["metrics"][key] for row in rows]) for key in rows[0]["metrics"]}
+            for name, rows in taken.items()
+            if rows
+        }
+        told = [row for rows in taken.values() for row in rows]
+        episodes, self._episodes = self._episodes, [[] for _ in self._episodes]
+        launcher = self._pool.launcher
+        self._gauges.look(launcher.account, calls)
         lags, figures = self._lags.figures(), self._gauges.figures(launcher.account)
+        trained = last * self.prepared.steps_per_learn if self._bad is None else 0
         return Report(
-            last - first + 1,
-            metrics,
-            [episodes],
-            learned,
-            rewards,
+            calls,
+            self._ledger.env_steps(),
+            flat_metrics(self._publishers, columns),
+            episodes,
+            all(row["learned"] for row in told),
+            all(row["rewards"] for row in told),
             False,
             self._gauges.shares(),
-            self._books.ledger(last * self.prepared.steps_per_learn),
-            self._new_restarts(),
-            figures if self.blueprint.lockstep else figures | lags,
-            self._gauges.streams(),
+            samples=self._ledger.ledger(trained),
+            restarts=self._new_restarts(),
+            figures=figures if self.blueprint.synchrony.still else figures | lags,
+            streams=self._gauges.streams(),
         )
 
     def _new_restarts(self) -> int:
         """Of workers, since it was last told."""
-        told, self._told_restarts = self._told_restarts, self._crew.supervisor.restarts
+        told, self._told_restarts = self._told_restarts, self._pool.supervisor.restarts
         return self._told_restarts - told

@@ -1,4 +1,4 @@
-"""Where a lane stands between two unrolls: what lockstep saves and brings back, so that a run goes on exactly.
+"""Where lanes stand between two unrolls: what lockstep saves and brings back, so that a run goes on exactly.
 
 In lockstep every lane has made the unrolls that were asked for and waits for params that are not there yet; then a
 worker can say where its lanes stand. Otherwise producers are never still, and environments begin anew after a resume.
@@ -6,28 +6,20 @@ worker can say where its lanes stand. Otherwise producers are never still, and e
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
-from weft.core.types import Array, Timestep, Tree
+from weft.core.types import Tree
 from weft.graph.algorithm import Algorithm
 from weft.graph.loops import as_schema, timestep_schema
+from weft.runtimes.hosted.rolling import LaneCheckpoint
 from weft.runtimes.loop.engine import is_key
 
 
-class LaneCheckpoint(NamedTuple):
-    """Of ``B`` environments in order."""
-
-    carry: Tree  # [B, ...] act's
-    timestep: Timestep  # [B, ...] what act sees next, without the final observation
-    episode_return: Array  # [B] float64, of the episodes that go on
-    episode_length: Array  # [B] int64
-
-
 def lane_schema(algorithm: Algorithm, rows: int) -> LaneCheckpoint:
-    """The shapes for ``rows`` environments."""
+    """The shapes of one act's for ``rows`` environments."""
 
     def widened(x: Any) -> Any:
         return jax.ShapeDtypeStruct((rows, *x.shape), x.dtype)
@@ -53,18 +45,11 @@ def from_words(leaves: list[np.ndarray[Any, Any]], like: Tree) -> Tree:
     return jax.tree.unflatten(structure, back)
 
 
-def cut(leaves: list[np.ndarray[Any, Any]], first: int, rows: int) -> list[np.ndarray[Any, Any]]:
+def cut_rows(leaves: list[np.ndarray[Any, Any]], first: int, rows: int) -> list[np.ndarray[Any, Any]]:
     """The rows of one lane; leaves without rows (a counter) stay whole."""
     return [leaf[first : first + rows] if leaf.ndim else leaf for leaf in leaves]
 
 
-def joined(lanes: list[list[np.ndarray[Any, Any]]]) -> list[np.ndarray[Any, Any]]:
+def join_rows(lanes: list[list[np.ndarray[Any, Any]]]) -> list[np.ndarray[Any, Any]]:
     """The lanes' leaves side by side, in their order."""
     return [np.concatenate(same) if same[0].ndim else same[0] for same in zip(*lanes, strict=True)]
-
-
-def keep_where(lost: list[int], rows: int) -> np.ndarray[Any, Any]:
-    """``[rows]`` bool: which environments could be brought back."""
-    kept = np.ones(rows, np.bool_)
-    kept[lost] = False
-    return kept

@@ -1,4 +1,4 @@
-"""What a checkpoint of a run in workers holds, and how it is put together from what they say."""
+"""What a checkpoint of a run in workers holds, and how it is put together from what sides say."""
 
 from __future__ import annotations
 
@@ -7,45 +7,78 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from weft.core.types import TrainState, Tree
+from weft.core.types import Tree
+from weft.graph.graph import Graph
+from weft.graph.role import role
+from weft.runtimes.actors import actors_of
 from weft.runtimes.compiled.rollout import make_rollout
-from weft.runtimes.loop.engine import Stages
+from weft.runtimes.flow import Flow, States
 from weft.runtimes.prepare.config import Prepared
 from weft.runtimes.workers.control.link import LinkMessage
-from weft.runtimes.workers.lane_checkpoint import from_words, joined, lane_schema
+from weft.runtimes.workers.lane_checkpoint import from_words, join_rows, lane_schema, to_words
+from weft.runtimes.workers.layout.blueprint import Blueprint
+
+Words = list["np.ndarray[Any, Any]"]
 
 
-class ProcessState(NamedTuple):
-    """The learner's state, and in lockstep where the lanes stand, side by side."""
+class WorkerState(NamedTuple):
+    """The states of fragments, and in lockstep where the lanes stand, side by side."""
 
-    train: TrainState
-    fragments: tuple[Tree, ...]
-    lanes: Tree  # a LaneCheckpoint, or a LoopState where actors roll a JAX environment out; else ()
-
-
-def state_schema(prepared: Prepared, stages: Stages, *, lockstep: bool, compiled: bool) -> ProcessState:
-    """Structure, shapes and dtypes. ``compiled``: actors roll a JAX environment out in one program."""
-    train, fragments = jax.eval_shape(stages.init, jax.ShapeDtypeStruct((), np.int32))
-    if not lockstep:
-        return ProcessState(train, fragments, ())
-    if not compiled:
-        return ProcessState(train, fragments, lane_schema(prepared.algorithm, prepared.envs))
-    assert prepared.source.pure is not None
-    rollout = make_rollout(prepared.algorithm, prepared.source.pure)
-    indices = jax.ShapeDtypeStruct((prepared.envs,), np.int32)
-    return ProcessState(train, fragments, jax.eval_shape(rollout.init, jax.ShapeDtypeStruct((), np.int32), indices))
+    fragments: States  # by name; of a fragment that the plan splits, by the name of the whole
+    lanes: dict[str, Tree]  # by act; one for all, called "", where environments are rolled out by one program
 
 
-def put_together(said: list[LinkMessage], holder: int, like: ProcessState) -> tuple[ProcessState, dict[str, Any]]:
-    """The state and the environments' snapshots, from what sides have said; ``holder`` is the learner's side."""
-    (learner,) = (part.arrays for part in said if part.body["side"] == holder)
-    train, fragments = from_words(learner, (like.train, like.fragments))
-    lanes: dict[int, list[np.ndarray[Any, Any]]] = {}
-    snapshots: dict[str, Any] = {}
-    for part in said:
-        snapshots |= part.body.get("snapshots", {})
-        mine = part.body.get("lanes", ())
-        size = len(part.arrays) // max(len(mine), 1)
-        lanes |= {lane: part.arrays[k * size : (k + 1) * size] for k, lane in enumerate(mine)}
-    standing = from_words(joined([lanes[k] for k in sorted(lanes)]), like.lanes) if lanes else ()
-    return ProcessState(train, fragments, standing), snapshots
+class Saving:
+    """What a run in workers saves. ``graph`` as the plan splits it."""
+
+    def __init__(self, prepared: Prepared, blueprint: Blueprint, graph: Graph) -> None:
+        self._prepared, self._blueprint, self._graph = prepared, blueprint, graph
+        below = [f.name for f in graph.fragments if not f.role.every_step]
+        self.flow = Flow(graph, below)
+        self._whole = {name: self.kept_as(name) for name in self.flow.names}
+
+    def kept_as(self, name: str) -> str:
+        """The name that a fragment's state is kept under: params do not depend on how the plan splits learn."""
+        fragment = self._graph.fragment(name)
+        return fragment.part_of if fragment.part_of and fragment.role.publishes else name
+
+    def template(self) -> WorkerState:
+        """Structure, shapes and dtypes."""
+        states = jax.eval_shape(self.flow.init, jax.ShapeDtypeStruct((), np.int32))
+        kept = {self._whole[name]: state for name, state in states.items()}
+        if not self._blueprint.synchrony.still:
+            return WorkerState(kept, {})
+        envs, source = self._prepared.envs, self._prepared.source
+        together = any(len(side.fragments) > 1 and role(side.role).makes_steps for side in self._blueprint.sides)
+        if together and source.pure is not None:
+            rollout = make_rollout(actors_of(self._graph), source.pure)
+            arguments = jax.ShapeDtypeStruct((), np.int32), jax.ShapeDtypeStruct((envs,), np.int32)
+            return WorkerState(kept, {"": jax.eval_shape(rollout.init, *arguments)})
+        return WorkerState(kept, {actor.name: lane_schema(actor.algorithm, envs) for actor in actors_of(self._graph)})
+
+    def put_together(self, said: list[LinkMessage]) -> tuple[WorkerState, dict[str, Any]]:
+        """The state and the environments' snapshots, from what sides have said."""
+        like = self.template()
+        states: dict[str, Tree] = {}
+        lanes: dict[str, dict[int, Words]] = {}
+        snapshots: dict[str, Any] = {}
+        for part in said:
+            snapshots |= part.body.get("snapshots", {})
+            at = 0
+            for name, count in part.body.get("states", []):
+                states[self._whole[name]] = from_words(part.arrays[at : at + count], like.fragments[self._whole[name]])
+                at += count
+            for key, lane, count in part.body.get("lanes", []):
+                lanes.setdefault(key, {})[lane] = part.arrays[at : at + count]
+                at += count
+        stands = {key: from_words(join_rows([of[k] for k in sorted(of)]), like.lanes[key]) for key, of in lanes.items()}
+        return WorkerState(states, stands), snapshots
+
+    def states_words(self, state: WorkerState) -> dict[str, Words]:
+        """What sides begin from: the arrays of each fragment's state, by the name that it has in this plan."""
+        return {name: to_words(state.fragments[kept]) for name, kept in self._whole.items() if kept in state.fragments}
+
+
+def lanes_words(state: WorkerState) -> dict[str, Words]:
+    """Where lanes stand, as arrays."""
+    return {key: to_words(stands) for key, stands in state.lanes.items()}

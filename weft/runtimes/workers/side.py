@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from weft.runtimes.workers.control.link import Link
-from weft.runtimes.workers.counting.account import Account, OfRun, OfWorker
+from weft.runtimes.workers.counting.account import Account, OfRun, OfSide, OfWire
 from weft.streams.bell import Bell
 
 LOOK_SECONDS = 0.5
@@ -25,23 +25,44 @@ class Stopped(Exception):
     """The run ends: a side leaves its loop."""
 
 
+class Running(Protocol):
+    """A side at work."""
+
+    @property
+    def context(self) -> SideContext:
+        """Its place in the run."""
+        ...
+
+    def start(self) -> dict[str, Any]:
+        """Make what it needs: environments, params. What it gives is told to the launcher."""
+        ...
+
+    def run(self) -> None:
+        """For ever; ends by an exception."""
+        ...
+
+    def close(self) -> None:
+        """Free what it holds; may be called twice."""
+        ...
+
+
 @dataclass
 class SideContext:
-    """A side's place in the run: its bell, the account, the link to the launcher; ``incarnation`` counts its lives."""
+    """A side's place in the run: its bell, the account, the link to the launcher; ``life`` counts its lives."""
 
     index: int
     name: str
     bell: Bell
     account: Account
     link: Link
-    incarnation: int = 0
+    life: int = 0
     words: Any = field(init=False)
     saves: Callable[[], Saved | None] | None = None  # what a checkpoint needs of the side; None while it is not still
     asked: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self.words = self.account.sides[self.index]
-        self.words[OfWorker.WAITING] = 0
+        self.words[OfSide.WAITING] = 0
         self._since = 0  # when what is being done was begun; 0 before the first look around: making things is no work
 
     @property
@@ -52,12 +73,12 @@ class SideContext:
     @property
     def learned(self) -> int:
         """Learn steps that the run has made: the version of the params that were published last."""
-        return int(self.account.run[OfRun.VERSION])
+        return int(self.account.wires[:, OfWire.VERSION].max())
 
     def tick(self) -> None:
-        """Say that the side has got on; time until now was work. Raises Stopped where the run is to end."""
+        """Say that the side has made progress; time until now was work. Raises Stopped where the run is to end."""
         self._count_work(time.perf_counter_ns())
-        self.words[OfWorker.TICK] += 1
+        self.words[OfSide.TICK] += 1
         if self.account.run[OfRun.STOP]:
             raise Stopped
 
@@ -74,18 +95,18 @@ class SideContext:
         began = time.perf_counter_ns()
         words = self.words
         self._count_work(began)
-        words[OfWorker.WAITING] = 1
+        words[OfSide.WAITING] = 1
         try:
             self.bell.wait(LOOK_SECONDS)
         finally:
             now = time.perf_counter_ns()
-            words[OfWorker.WAITING] = 0
-            words[OfWorker.WAIT_NS] += now - began
+            words[OfSide.WAITING] = 0
+            words[OfSide.WAIT_NS] += now - began
             self._since = now
         self.tick()
 
     def _count_work(self, now: int) -> None:
-        """Who never waits must be seen to be busy all the same, so that each tick counts."""
+        """A side that never waits must be seen to be busy all the same, so that each tick counts."""
         if self._since:
-            self.words[OfWorker.BUSY_NS] += now - self._since
+            self.words[OfSide.BUSY_NS] += now - self._since
         self._since = now

@@ -4,36 +4,36 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
+from weft.core.delivery import Delivery
 from weft.core.recipe import from_recipe, import_script
 from weft.envs.protocol import EnvSource
+from weft.graph.role import role
 from weft.runtimes.workers.control.link import Link, LinkMessage
 from weft.runtimes.workers.counting.account import Account
-from weft.runtimes.workers.layout.blueprint import Blueprint, Side
-from weft.runtimes.workers.side import SideContext
+from weft.runtimes.workers.layout.blueprint import Blueprint, Lane, Side, Wire
+from weft.runtimes.workers.side import Running, SideContext
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec, Reader, Writer
 from weft.streams.registry import create, open_reader, open_writer
 
-
-class Running(Protocol):
-    """A side at work."""
-
-    @property
-    def post(self) -> SideContext:
-        """Its place in the run."""
-        ...
-
-    def run(self) -> None:
-        """For ever; ends by an exception."""
-        ...
+if TYPE_CHECKING:  # what loads JAX
+    from weft.graph.algorithm import Algorithm
+    from weft.runtimes.compiled.rollout import Actor
+    from weft.runtimes.flow import Leg
+    from weft.runtimes.hosted.unroll_buffer import UnrollBuffer
+    from weft.runtimes.workers.layout.schemas import Schemas
+    from weft.runtimes.workers.unroll_writer import UnrollWriter
+    from weft.runtimes.workers.weights import Publisher, Weights
 
 
 @dataclass
 class Task:
-    """What a worker was told."""
+    """What a worker was told, and what its sides open from it."""
 
     link: Link
     body: dict[str, Any]
@@ -43,58 +43,155 @@ class Task:
     bells: dict[int, Bell]
     specs: dict[str, ChannelSpec]
     life: int
-    opened: list[Writer | Reader] = field(default_factory=list)
-    _source: EnvSource | None = None
+    learner_devices: tuple[Any, ...] = ()  # of all replicas that are one program with this worker's
+    _contexts: dict[int, SideContext] = field(default_factory=dict)
 
     @property
     def seed(self) -> int:
-        """The run's seed; another for later lives of a worker and of the run: the same episodes are not played again.
+        """What environments and noise are drawn from, in this life."""
+        resumed = int(self.body["version"])
+        return self.blueprint.synchrony.seed(int(self.body["seed"]), resumed, self.life)
 
-        In lockstep it is the run's own, always: there everything goes on from where it stood.
-        """
-        from weft.core.keys import host_seed
-
-        seed, resumed = int(self.body["seed"]), 0 if self.blueprint.lockstep else int(self.body["version"])
-        if resumed:
-            seed = host_seed(seed, 2**32 + resumed)
-        return host_seed(seed, 2**31 + self.life) if self.life else seed
-
-    @property
+    @cached_property
     def source(self) -> EnvSource:
         """The environment."""
-        if self._source is None:
-            recipe = self.body["source"]
-            if "open" in recipe:
-                from weft.envs.registry import open_environment
+        recipe = self.body["source"]
+        if "open" not in recipe:
+            source: EnvSource = from_recipe(recipe)
+            return source
+        from weft.envs.registry import open_environment
 
-                options = from_recipe(recipe["options"])
-                self._source = open_environment(recipe["open"], vector=recipe["vector"], **options)
-            else:
-                self._source = from_recipe(recipe)
-        return self._source
+        options = from_recipe(recipe["options"])
+        return open_environment(recipe["open"], vector=recipe["vector"], **options)
 
-    def post(self, side: Side) -> SideContext:
+    @cached_property
+    def algorithm(self) -> Algorithm:
+        """The bound algorithm."""
+        algorithm: Algorithm = from_recipe(self.body["algorithm"])
+        return algorithm.with_spec(from_recipe(self.body["spec"]))
+
+    @cached_property
+    def schemas(self) -> Schemas:
+        """The graph, and what passes along each wire."""
+        from weft.runtimes.workers.layout.schemas import Schemas
+
+        return Schemas(self.blueprint, self.algorithm, pure_env=self.source.pure is not None)
+
+    # ---- what sides ask for -----------------------------------------------------------------------------------------
+
+    def context(self, side: Side) -> SideContext:
         """A side's place in the run."""
-        return SideContext(side.index, side.name, self.bells[side.index], self.account, self.link, self.life)
+        if side.index not in self._contexts:
+            bell = self.bells[side.index]
+            self._contexts[side.index] = SideContext(side.index, side.name, bell, self.account, self.link, self.life)
+        return self._contexts[side.index]
 
-    def writer(self, name: str) -> Writer:
+    def writer(self, wire: Wire) -> Writer:
         """The sending end of a wire."""
-        wire = self.blueprint.wire(name)
-        readers = [self.bells[r] for r in wire.readers]
-        end = open_writer(self.specs[name], self.bells[wire.writer], readers)
-        self.opened.append(end)
-        return end
+        return open_writer(self.specs[wire.name], self.bells[wire.writer], [self.bells[r] for r in wire.readers])
 
-    def reader(self, name: str, side: Side) -> Reader:
+    def reader(self, wire: Wire, side: Side) -> Reader:
         """The receiving end of a wire, for a side.
 
-        Who sends a timestep or an action waits for the answer and not for the slot: it is not rung for that.
+        The writer of a stream of every step waits for the answer and not for the slot: it is not rung for that.
         """
-        wire = self.blueprint.wire(name)
-        writer = None if wire.stream in ("timestep", "action") else self.bells[wire.writer]
-        end = open_reader(self.specs[name], self.bells[side.index], writer)
-        self.opened.append(end)
-        return end
+        writer = None if wire.every_step else self.bells[wire.writer]
+        return open_reader(self.specs[wire.name], self.bells[side.index], writer)
+
+    @property
+    def blueprint_acts(self) -> list[str]:
+        """All acts of the run, in order: what episodes are told apart by."""
+        from weft.runtimes.actors import act_names
+
+        return act_names(self.schemas.graph)
+
+    def actors(self, side: Side) -> list[Actor]:
+        """The acts of a side."""
+        from weft.runtimes.actors import actors_of
+
+        return [actor for actor in actors_of(self.schemas.graph) if actor.name in side.fragments]
+
+    def params_leg(self, name: str) -> Leg:
+        """The leg on which a fragment's params come."""
+        latest = [s for s in self.schemas.graph.into(name) if s.delivery is Delivery.LATEST]
+        return latest[0].source, latest[0].name
+
+    def params_wire(self, side: Side, name: str) -> Wire:
+        """The wire on which a fragment's params come."""
+        source, stream = self.params_leg(name)
+        return next(w for w in self.blueprint.into(side.index) if (w.source, w.stream) == (source, stream))
+
+    def weights(self, side: Side, name: str) -> Weights:
+        """The newest params of a fragment of a side."""
+        return self.weights_of(side, *self.params_leg(name))
+
+    def weights_of(self, side: Side, source: str, stream: str) -> Weights:
+        """The newest params that a side reads from ``source``."""
+        import jax
+
+        from weft.runtimes.workers.weights import Weights
+
+        wire = next(w for w in self.blueprint.into(side.index) if (w.source, w.stream) == (source, stream))
+        structure = jax.tree.structure(self.schemas.form(wire).schema)
+        return Weights(wire, self.reader(wire, side), structure, self.account)
+
+    def publisher(self, side: Side, name: str) -> Publisher:
+        """Where a fragment's params leave."""
+        from weft.runtimes.workers.weights import Publisher
+
+        wire = next(w for w in self.blueprint.out_of(side.index) if w.source == name and not w.samples)
+        return Publisher(wire, self.writer(wire), self.account)
+
+    def unroll_writer(self, side: Side, act: str, lane: int) -> UnrollWriter:
+        """Where an act's unrolls of a lane leave."""
+        from weft.runtimes.workers.unroll_writer import UnrollWriter
+
+        wire = next(
+            w for w in self.blueprint.out_of(side.index) if w.source == act and w.lane == lane and not w.every_step
+        )
+        spec = self.schemas.graph.fragment(act).code.spec.environment
+        schema = self.schemas.form(wire).schema
+        place = self.blueprint.lanes[lane]
+        return UnrollWriter(wire, place, self.writer(wire), schema, spec, self.account, self.life)
+
+    def scratch(self, actor: Actor, rows: int) -> UnrollBuffer:
+        """A buffer for an act's first timestep, before there is a slot for it."""
+        import jax
+
+        from weft.graph.loops import acted_schema
+        from weft.runtimes.hosted.blocks import allocate_block, block_schema
+        from weft.runtimes.hosted.unroll_buffer import UnrollBuffer
+
+        spec = actor.algorithm.spec.environment
+        params = jax.eval_shape(actor.algorithm.init, jax.eval_shape(lambda: jax.random.key(0))).params
+        schema = block_schema(spec, 1, rows, acted_schema(actor.algorithm, params), extras=False)
+        return UnrollBuffer(spec, allocate_block(schema), rows)
+
+    def lane_leaves(self, lane: Lane) -> dict[str, list[Any]] | None:
+        """Where a lane stood when the run was saved, by what stood there; None where it begins anew."""
+        from weft.runtimes.workers.lane_checkpoint import cut_rows
+
+        if not self.body.get("lanes"):
+            return None
+        at = sum(count for _, count in self.body["states"])
+        found: dict[str, list[Any]] = {}
+        for key, count in self.body["lanes"]:
+            found[key] = cut_rows(self.arrays[at : at + count], lane.first, lane.rows)
+            at += count
+        return found
+
+    def saved_states(self, names: Iterable[str]) -> dict[str, list[Any]] | None:
+        """The saved states of fragments as lists of arrays; None where they begin anew."""
+        at, found = 0, {}
+        for name, count in self.body["states"]:
+            found[name] = self.arrays[at : at + count]
+            at += count
+        return found if found and set(names) <= set(found) else None
+
+    def side_rank(self, name: str) -> int:
+        """The rank of this worker's side that runs a fragment."""
+        mine = self.blueprint.workers[self.body["worker"]].sides
+        return next(side.rank for side in self.blueprint.sides_of(name) if side.index in mine)
 
 
 @dataclass
@@ -102,21 +199,20 @@ class Wired:
     """A worker's sides, ready to run."""
 
     task: Task
-    sides: list[Any]
-    starts: list[Any]
+    sides: list[Running]
     ready: dict[str, Any] = field(default_factory=dict)
     created: list[Any] = field(default_factory=list)
 
     def start(self) -> None:
         """Make the environments, load or make the params."""
-        for start in self.starts:
-            start()
+        for side in self.sides:
+            for key, value in side.start().items():
+                self.ready[key] = {**self.ready.get(key, {}), **value}
 
     def close(self) -> None:
         """Close what the sides hold."""
         for side in self.sides:
-            if hasattr(side, "close"):
-                side.close()
+            side.close()
 
 
 def wire(link: Link, said: LinkMessage) -> Wired:
@@ -129,7 +225,7 @@ def wire(link: Link, said: LinkMessage) -> Wired:
     fd, *sizes = body["account"]
     bells = {int(index): Bell.from_fd(*fds) for index, fds in body["bells"].items()}
     specs = {name: ChannelSpec.from_json(saved) for name, saved in body["channels"].items()}
-    account = Account(sizes[0], sizes[1], sizes[2], fd=fd)
+    account = Account(sizes[0], sizes[1], fd=fd)
     task = Task(link, body, said.arrays, blueprint, account, bells, specs, int(body["life"]))
     made = []
     for name, spec in specs.items():
@@ -138,43 +234,37 @@ def wire(link: Link, said: LinkMessage) -> Wired:
             made.append(channel)
             specs[name] = channel.spec
     worker = blueprint.workers[body["worker"]]
-    mine = [blueprint.sides[index] for index in worker.sides]
-    if mine[0].kind == "env":
-        wired = _wire_env(task, mine[0])
-    else:
-        from weft.runtimes.workers.wiring_jax import wire_jax
-
-        wired = wire_jax(task, mine)
-    wired.created = made
-    wired.ready["pid"] = os.getpid()
+    if worker.loads_jax:
+        _set_up_jax(task, [blueprint.sides[index] for index in worker.sides])
+        assert task.algorithm  # a role of the user's is registered where its module is imported
+    sides = [role(blueprint.sides[i].role).code().side(task, blueprint.sides[i]) for i in worker.sides]
+    wired = Wired(task, sides, {}, made)
+    wired.ready["pid"] = {str(worker.index): os.getpid()}
     return wired
 
 
-def _wire_env(task: Task, side: Side) -> Wired:
-    from weft.runtimes.roles.step import EnvSide, Slice
+def _set_up_jax(task: Task, sides: list[Side]) -> None:
+    """JAX as every worker has it; and the devices of all replicas where they are one program."""
+    import jax
 
-    lanes = [task.blueprint.lanes[i] for i in side.lanes]
-    slices = [
-        Slice(
-            lane.index,
-            lane.first,
-            lane.rows,
-            task.writer(f"timestep/{lane.index}"),
-            task.reader(f"action/{lane.index}", side),
-        )
-        for lane in lanes
-    ]
-    source = task.source
-    make = source.host
-    if make is None:
-        from weft.envs.jax_on_host import JaxOnHostFactory
-        from weft.runtimes.prepare.jax_setup import set_up
+    from weft.runtimes.prepare.jax_setup import set_up
 
-        set_up(cache=False)
-        assert source.pure is not None
-        make = JaxOnHostFactory(source.pure)
-    env = EnvSide(task.post(side), make, task.seed, slices)
-    wired = Wired(task, [env], [])
-    snapshots = task.body.get("snapshots")
-    wired.starts.append(lambda: wired.ready.update(lost=env.start(snapshots)))
-    return wired
+    set_up(cache=False)
+    coordinator = task.body.get("coordinator")
+    joined = [side for side in sides if side.together]
+    if not joined or coordinator is None:
+        task.learner_devices = (jax.local_devices()[0],)
+        return
+    if task.blueprint.workers[joined[0].worker].device == "cpu":
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(
+        coordinator,
+        joined[0].replicas,
+        joined[0].rank,
+        initialization_timeout=60,
+        coordinator_bind_address=coordinator,  # by itself it would be reached from other machines
+    )
+    first: dict[int, Any] = {}
+    for device in sorted(jax.devices(), key=lambda d: d.id):
+        first.setdefault(device.process_index, device)
+    task.learner_devices = tuple(first[index] for index in sorted(first))

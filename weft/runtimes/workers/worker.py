@@ -34,7 +34,6 @@ def main(arguments: list[str]) -> int:
 
 
 def _serve(link: Link, task: LinkMessage) -> int:
-    from weft.runtimes.workers.layout.blueprint import STAGES
     from weft.runtimes.workers.side import Stopped
     from weft.runtimes.workers.wiring import Wired, wire
 
@@ -52,8 +51,8 @@ def _serve(link: Link, task: LinkMessage) -> int:
             if side is None:
                 _say_error(link, error, "as it started")
             else:
-                fragment = STAGES[made.task.blueprint.sides[side.post.index].kind]
-                _say_error(link, error, f"in fragment {fragment}, at learn step {side.post.learned + 1}")
+                fragment = made.task.blueprint.sides[side.context.index].stage
+                _say_error(link, error, f"in fragment {fragment}, at learn step {side.context.learned + 1}")
 
     wired: Wired | None = None
 
@@ -71,7 +70,7 @@ def _serve(link: Link, task: LinkMessage) -> int:
     link.say("ready", made.ready)
     threading.Thread(target=_listen, args=(link, made), daemon=True, name="weft-link").start()
     rest = [
-        threading.Thread(target=guarded, args=(side.run, side), daemon=True, name=f"weft-{side.post.name}")
+        threading.Thread(target=guarded, args=(side.run, side), daemon=True, name=f"weft-{side.context.name}")
         for side in made.sides[1:]
     ]
     for thread in rest:
@@ -90,8 +89,8 @@ def _listen(link: Link, made: Any) -> None:
             said = link.hear()
             if said is not None and said.kind == "save":
                 for side in made.sides:
-                    if side.post.index in said.body["sides"]:
-                        side.post.ask()
+                    if side.context.index in said.body["sides"]:
+                        side.context.ask()
     except LinkClosed:
         os._exit(1)
     except BaseException as error:  # a launcher that waits for an answer must not wait for ever

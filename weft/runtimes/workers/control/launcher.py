@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.core.recipe import script_path, to_recipe
+from weft.graph.role import role
 from weft.runtimes.workers.control.link import Link, LinkClosed, LinkMessage
 from weft.runtimes.workers.counting.account import Account, OfRun
 from weft.runtimes.workers.layout.blueprint import Blueprint
@@ -59,7 +60,7 @@ class Launcher:
         self, blueprint: Blueprint, specs: Mapping[str, ChannelSpec], common: Mapping[str, Any], logs: Path
     ) -> None:
         self.blueprint, self.logs = blueprint, logs
-        sizes = [len(blueprint.lanes), len(blueprint.sides), blueprint.counting]
+        sizes = [len(blueprint.sides), len(blueprint.wires)]
         self.account = Account(*sizes)
         self.bells = {side.index: Bell() for side in blueprint.sides}
         self.channels: dict[str, Created] = {}
@@ -78,7 +79,7 @@ class Launcher:
         self.children: dict[int, Child] = {}
         self._lives: dict[int, int] = {}
         self._selector = selectors.DefaultSelector()
-        self._port: socket.socket | None = None
+        self._ports: dict[frozenset[int], socket.socket] = {}
 
     def start(self, worker: int, more: dict[str, Any], arrays: list[np.ndarray[Any, Any]]) -> None:
         """Start a worker's next life; ``more`` and ``arrays`` go to it alone. Does not wait until it is ready."""
@@ -185,29 +186,31 @@ class Launcher:
         for worker in list(self.children):
             self._reap(worker)
         self._selector.close()
-        self._release_port()
+        for workers in list(self._ports):
+            self._release_port(workers)
         for channel in self.channels.values():
             channel.close()
         for bell in self.bells.values():
             bell.close()
         self.account.close()
 
-    def reserve_port(self) -> str:
-        """A loopback address for the learners' coordinator, kept from others until the next is reserved."""
-        self._release_port()
-        self._port = socket.socket()
+    def reserve_port(self, workers: frozenset[int]) -> str:
+        """A loopback address for the coordinator of ``workers``, kept from others until their next is reserved."""
+        self._release_port(workers)
+        port = socket.socket()
         if hasattr(socket, "SO_REUSEPORT"):  # the coordinator, which is of the same user and asks for it too, may share
-            self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        self._port.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{self._port.getsockname()[1]}"
+            port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        port.bind(("127.0.0.1", 0))
+        self._ports[workers] = port
+        address = f"127.0.0.1:{port.getsockname()[1]}"
         if not hasattr(socket, "SO_REUSEPORT"):
-            self._release_port()
+            self._release_port(workers)
         return address
 
-    def _release_port(self) -> None:
-        if self._port is not None:
-            self._port.close()
-            self._port = None
+    def _release_port(self, workers: frozenset[int]) -> None:
+        port = self._ports.pop(workers, None)
+        if port is not None:
+            port.close()
 
     def _reap(self, worker: int) -> int:
         """Wait for a process that is going, and forget it; its exit code."""
@@ -226,9 +229,11 @@ class Launcher:
 
         spec = self.blueprint.workers[worker]
         here = dict(os.environ)
-        learns = any(self.blueprint.sides[s].kind in ("learn", "grad", "apply") for s in spec.sides)
+        sides = [self.blueprint.sides[s] for s in spec.sides]
+        learns = any(role(s.role).computes_gradients or role(s.role).publishes for s in sides)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        threads = max(1, cores // self.blueprint.learners) if learns else 1
+        copies = max((s.replicas for s in self.blueprint.sides if role(s.role).computes_gradients), default=1)
+        threads = max(1, cores // copies) if learns else 1
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC"):
             here.setdefault(name, str(threads))
         if spec.device == "cpu":

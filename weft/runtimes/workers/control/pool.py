@@ -93,11 +93,12 @@ class WorkerPool:
 
     def start(self, workers: Iterable[int]) -> None:
         """Start the next lives of these. Does not wait until they are ready."""
-        workers, learning = sorted(workers), self.supervisor.learning
-        together = len(learning) > 1 and not set(learning).isdisjoint(workers)
-        coordinator = self.launcher.reserve_port() if together else None
+        workers = sorted(workers)
+        programs = {frozenset(self.blueprint.together(worker)) for worker in workers} - {frozenset()}
+        addresses = {program: self.launcher.reserve_port(program) for program in programs}
         for worker in workers:
             words, arrays = self._begin(worker)
+            coordinator = addresses.get(frozenset(self.blueprint.together(worker)))
             self.launcher.start(worker, {**words, "coordinator": coordinator}, arrays)
 
     def await_ready(self, workers: set[int]) -> None:

@@ -4,7 +4,8 @@ a worker says an error          the run fails with it: the next life would meet 
 one of several learners does    it is doubted for a while: where another was killed, that is why; otherwise as above
 one that was ready before does  while it starts again with others: it is tried again, as if it had died
 dies before it was ever ready   the run fails, with the end of its log
-env, act or actor dies          it is replaced; others go on
+one without the run's state     it is replaced; others go on
+dies
 a learner dies                  all learners are replaced, and go on from the last checkpoint
 lockstep, any dies              everything is replaced and goes on from the last checkpoint, as if nothing had been
 hangs                           it is killed, and so dies
@@ -17,9 +18,6 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from weft.runtimes.workers.layout.blueprint import Blueprint
-
-LEARNING = ("learn", "apply")
-"""Sides whose state is the run's own: without them there is nothing to go on from but a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Died:
 
 @dataclass(frozen=True)
 class Hung:
-    """A worker has not got on for too long, and does not wait for anyone."""
+    """A worker has made no progress for too long, and does not wait for anyone."""
 
     worker: int
     seconds: float
@@ -127,8 +125,7 @@ class Supervisor:
     @property
     def learning(self) -> tuple[int, ...]:
         """The workers that hold the run's state."""
-        sides = self.blueprint.sides
-        return tuple(sorted({side.worker for side in sides if side.kind in LEARNING}))
+        return self.blueprint.publishing_workers()
 
     def handle(self, event: Event) -> list[Instruction]:
         """What to do now."""
@@ -142,7 +139,9 @@ class Supervisor:
                 return self._failed(worker, report)
             case Hung(worker, seconds):
                 self._hung.add(worker)
-                text = f"worker {self._name(worker)} has not got on for {seconds:.0f} s: it is killed and replaced"
+                text = (
+                    f"worker {self._name(worker)} has made no progress for {seconds:.0f} s: it is killed and replaced"
+                )
                 return [Tell(text), Kill(worker)]
             case Died(worker, how, killed):
                 return self._died(worker, how, killed)
@@ -158,8 +157,8 @@ class Supervisor:
             self._complaints.pop(worker, None)
 
     def _failed(self, worker: int, report: str) -> list[Instruction]:
-        reason, learning = f"worker {self._name(worker)} failed: {report}", set(self.learning)
-        together = worker in learning and len(learning) > 1
+        reason, learning = f"worker {self._name(worker)} failed: {report}", self.blueprint.together(worker)
+        together = len(learning) > 1
         if together and worker in self._been_ready and worker not in self.ready:
             return self._died(worker, f"failed: {report}", killed=False)
         self._complaints[worker] = reason
@@ -187,7 +186,7 @@ class Supervisor:
         self._fruitless[worker] = fruitless
         self.ready.discard(worker)
         self.restarts += 1
-        if self.blueprint.lockstep:
+        if self.blueprint.synchrony.still:
             everyone = tuple(w.index for w in self.blueprint.workers)
             return [Tell(f"worker {name} {how}: lockstep goes back to the last checkpoint"), Recover(everyone)]
         if worker in self.learning:

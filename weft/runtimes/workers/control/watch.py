@@ -1,4 +1,4 @@
-"""Who is stuck: a side that does not get on, and does not wait for others. Pure but for the clock it is given."""
+"""What is stuck: a side that makes no progress, and does not wait for others. Pure but for the clock it is given."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from weft.runtimes.workers.counting.account import OfWorker
+from weft.runtimes.workers.counting.account import OfSide
 from weft.runtimes.workers.layout.blueprint import Blueprint
 
 COMPILING = 5.0
@@ -14,7 +14,7 @@ COMPILING = 5.0
 
 
 class Watch:
-    """Looks at the sides' words of the account; tells of each side's worker once until that side gets on again."""
+    """Looks at the sides' words of the account; tells of each side's worker once until that side makes progress again."""
 
     def __init__(self, blueprint: Blueprint, hang_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.blueprint, self.hang_seconds, self.clock = blueprint, hang_seconds, clock
@@ -26,13 +26,13 @@ class Watch:
         now = self.clock()
         found: dict[int, float] = {}
         for side in self.blueprint.sides:
-            tick, waiting = int(words[side.index][OfWorker.TICK]), bool(words[side.index][OfWorker.WAITING])
+            tick, waiting = int(words[side.index][OfSide.TICK]), bool(words[side.index][OfSide.WAITING])
             before = self._seen.get(side.index)
             if before is None or before[0] != tick or waiting or side.worker not in ready:
                 self._seen[side.index] = (tick, now)
                 self._told.discard(side.index)
                 continue
-            patience = self.hang_seconds * (1.0 if side.kind == "env" else COMPILING)
+            patience = self.hang_seconds * (COMPILING if side.compiles else 1.0)
             if now - before[1] > patience and side.index not in self._told:
                 self._told.add(side.index)
                 found[side.worker] = max(now - before[1], found.get(side.worker, 0.0))

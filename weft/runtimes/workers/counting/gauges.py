@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
-from weft.runtimes.workers.counting.account import Account, OfGrad, OfLane, OfRun, OfWorker
-from weft.runtimes.workers.layout.blueprint import STAGES, Blueprint
-from weft.streams.channel import ChannelSpec, Created
+from weft.runtimes.workers.counting.account import Account, OfSide, OfWire
+from weft.runtimes.workers.layout.blueprint import Blueprint
+from weft.streams.channel import ChannelSpec
 from weft.streams.schema import dtype_of
 
 Streams: TypeAlias = "dict[str, dict[str, float]]"
@@ -50,17 +50,17 @@ class Gauges:
         self._learned = 0
         self._stage_seconds: dict[str, float] = {}
 
-    def begin(self, account: Account, channels: Mapping[str, Created]) -> None:
+    def begin(self, account: Account) -> None:
         """The workers are ready: what was before, making environments and loading JAX, does not count."""
-        first = self._read(account, channels)
+        first = self._read(account)
         self._looks.clear()
         self._looks.append(first)
         self._steady, self._learned = first, 0
         self._stage_seconds = self._by_stage(first)
 
-    def look(self, account: Account, channels: Mapping[str, Created], learned: int) -> None:
+    def look(self, account: Account, learned: int) -> None:
         """Read everything, after ``learned`` more learn steps; during the first ``warm_up`` programs are compiled."""
-        now = self._read(account, channels)
+        now = self._read(account)
         if self._learned < self.warm_up <= self._learned + learned:
             self._steady = now
             self._looks.clear()
@@ -78,21 +78,24 @@ class Gauges:
         return new
 
     def figures(self, account: Account) -> dict[str, float]:
-        """``busy/STAGE``: the part of its time that a stage works, of late; ``load``; ``queue/unroll``.
+        """``busy/STAGE``: the part of its time that a stage works, of late; ``load``; ``queue/STREAM``, how full it is.
 
         ``load`` is how many sides work at a time on the CPU, for each of its cores: above 1 they wait for a core, and
-        what they count as work is in part that. During the warm-up there is ``queue/unroll`` only.
+        what they count as work is in part that. During the warm-up there is ``queue/STREAM`` only.
         """
-        lanes = account.lanes
-        capacity = sum(wire.capacity for wire in self.blueprint.wires if wire.stream == "unroll")
-        waiting = int((lanes[:, OfLane.COMMITTED] - lanes[:, OfLane.RELEASED]).sum())
-        figures = {"queue/unroll": max(0, waiting) / capacity}
+        held: dict[str, list[int]] = {}
+        for wire in self.blueprint.wires:
+            if wire.samples and wire.lane >= 0:
+                words, both = account.wires[wire.index], held.setdefault(wire.stream, [0, 0])
+                both[0] += max(0, int(words[OfWire.SENT]) - int(words[OfWire.TAKEN]))
+                both[1] += wire.capacity
+        figures = {f"queue/{stream}": waiting / room for stream, (waiting, room) in held.items()}
         if self._learned < self.warm_up or len(self._looks) < 2:
             return figures
         parts = self._busy_parts(account)
         by_stage: dict[str, list[float]] = {}
         for side, part in zip(self.blueprint.sides, parts, strict=True):
-            by_stage.setdefault(STAGES[side.kind], []).append(part)
+            by_stage.setdefault(side.stage, []).append(part)
         figures |= {f"busy/{stage}": sum(values) / len(values) for stage, values in by_stage.items()}
         workers = self.blueprint.workers
         on_cpu = (p for s, p in zip(self.blueprint.sides, parts, strict=True) if workers[s.worker].device == "cpu")
@@ -118,35 +121,24 @@ class Gauges:
                 streams[wire.stream]["environments"] = self.blueprint.lanes[wire.lane].rows
         return streams
 
-    def _read(self, account: Account, channels: Mapping[str, Created]) -> _Look:
+    def _read(self, account: Account) -> _Look:
         words: Any = account.sides
-        busy, waited = words[:, OfWorker.BUSY_NS].tolist(), words[:, OfWorker.WAIT_NS].tolist()
-        return _Look(self._clock(), busy, waited, self._messages(account, channels))
+        busy, waited = words[:, OfSide.BUSY_NS].tolist(), words[:, OfSide.WAIT_NS].tolist()
+        return _Look(self._clock(), busy, waited, self._messages(account))
 
-    def _messages(self, account: Account, channels: Mapping[str, Created]) -> dict[str, int]:
-        """Messages on each stream that leaves a worker: as its channels count them, or else as the account does."""
+    def _messages(self, account: Account) -> dict[str, int]:
+        """Messages on each stream that leaves a worker, as the account counts them."""
         home = [side.worker for side in self.blueprint.sides]
-        between = [w for w in self.blueprint.wires if any(home[reader] != home[w.writer] for reader in w.readers)]
         found: dict[str, int] = {}
-        for wire in between:
-            if wire.scheme == "shm" and wire.name in channels:
-                found[wire.stream] = found.get(wire.stream, 0) + channels[wire.name].committed
-        # Over sockets only the ends know: what they have done with their messages is in the account.
-        rows = self.blueprint.lanes[0].rows
-        steps = int(account.lanes[:, OfLane.PRODUCED].sum()) // rows
-        told = {
-            "timestep": steps,
-            "action": steps,
-            "unroll": int(account.lanes[:, OfLane.COMMITTED].sum()),
-            "params": int(account.run[OfRun.VERSION]),
-            "gradients": int(account.learners[:, OfGrad.SENT].sum()),
-        }
-        return found | {wire.stream: told[wire.stream] for wire in between if wire.stream not in found}
+        for wire in self.blueprint.wires:
+            if any(home[reader] != home[wire.writer] for reader in wire.readers):
+                found[wire.stream] = found.get(wire.stream, 0) + int(account.wires[wire.index][OfWire.SENT])
+        return found
 
     def _by_stage(self, look: _Look) -> dict[str, float]:
         busy: dict[str, list[float]] = {}
         for side in self.blueprint.sides:
-            busy.setdefault(STAGES[side.kind], []).append(look.busy[side.index] * 1e-9)
+            busy.setdefault(side.stage, []).append(look.busy[side.index] * 1e-9)
         return {stage: sum(seconds) / len(seconds) for stage, seconds in busy.items()}
 
     def _busy_parts(self, account: Account) -> list[float]:
@@ -159,7 +151,7 @@ class Gauges:
             if busy + waited > 0:
                 parts.append(busy / (busy + waited))
             else:  # one long call has taken the whole window: it is counted when it ends
-                parts.append(0.0 if account.sides[side.index][OfWorker.WAITING] else 1.0)
+                parts.append(0.0 if account.sides[side.index][OfSide.WAITING] else 1.0)
         return parts
 
 

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from weft.core.delivery import Delivery
 from weft.runtimes.synchrony import Synchrony
@@ -48,6 +48,8 @@ class Side:
     replicas: int
     worker: int
     lanes: tuple[int, ...]
+    together: bool = False  # its replicas are one program over their devices
+    compiles: bool = True  # it may take long once, while JAX compiles
 
     @property
     def name(self) -> str:
@@ -103,7 +105,8 @@ class Blueprint:
     wires: tuple[Wire, ...]
     synchrony: Synchrony
     publishers: tuple[str, ...]  # the fragments whose state is the run's
-    transit: tuple[int, ...] = field(default=())  # sides that hand samples on: from counted wires to counted wires
+    stateful: tuple[int, ...] = ()  # sides whose fragments have states of their own: not those at every step
+    transit: tuple[int, ...] = ()  # sides that hand samples on: from counted wires to counted wires
 
     def sides_of(self, fragment: str) -> list[Side]:
         """The sides that run a fragment, by rank."""
@@ -130,6 +133,16 @@ class Blueprint:
         """The workers of those."""
         return tuple(sorted({side.worker for side in self.publishing}))
 
-    def holders(self) -> list[Side]:
-        """Of each fragment whose state is the run's, the side that has it: the first of its replicas."""
-        return [self.sides_of(name)[0] for name in self.publishers]
+    def together(self, worker: int) -> set[int]:
+        """The workers that are one program with this one, itself too; empty where none are."""
+        names = {side.stage for side in self.sides if side.worker == worker and side.together}
+        return {side.worker for side in self.sides if side.together and side.stage in names}
+
+    def saving(self) -> set[int]:
+        """The sides that are asked for their part of a checkpoint: where nothing moves between two updates, all.
+
+        Otherwise those that hold states; environments and what acts in them begin anew after a resume.
+        """
+        if self.synchrony.still:
+            return {side.index for side in self.sides}
+        return {side.index for side in self.sides if side.index in self.stateful}

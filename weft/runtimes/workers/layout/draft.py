@@ -60,6 +60,9 @@ class _Drafting:
         publishers = tuple(f.name for f in self.graph.fragments if f.role.publishes)
         counted = [wire for wire in self.wires if wire.samples]
         takes = {reader for wire in counted for reader in wire.readers}
+        stateful = tuple(
+            side.index for side in self.sides if not any(self.graph.fragment(n).role.every_step for n in side.fragments)
+        )
         transit = tuple(side.index for side in self.sides if side.index in takes & {w.writer for w in counted})
         return Blueprint(
             (Host(0, "here"),),
@@ -69,6 +72,7 @@ class _Drafting:
             tuple(self.wires),
             self.synchrony,
             publishers,
+            stateful,
             transit,
         )
 
@@ -120,7 +124,9 @@ class _Drafting:
                 s.sharing is Sharing.ENVIRONMENT for n in names for s in (*self.graph.into(n), *self.graph.out_of(n))
             )
             lanes = self._share(replica, replicas) if by_lane else ()
-            side = Side(len(self.sides), fragment.role_name, names, replica, replicas, index, lanes)
+            together = fragment.role.one_program and replicas > 1
+            compiles = names != (self.steps,)
+            side = Side(len(self.sides), fragment.role_name, names, replica, replicas, index, lanes, together, compiles)
             self.sides.append(side)
             sides.append(side.index)
         host_only = not any(self.graph.fragment(name).pure for name in group.fragments)

@@ -10,8 +10,9 @@ from weft.core.errors import ConfigError
 from weft.core.recipe import to_recipe
 from weft.graph.describe import describe_bytes
 from weft.runtimes.prepare.config import Prepared, Settings
-from weft.runtimes.workers.layout.blueprint import Blueprint, Manner, draft
-from weft.runtimes.workers.layout.schemas import channel_specs
+from weft.runtimes.workers.layout.blueprint import Blueprint
+from weft.runtimes.workers.layout.draft import draft
+from weft.runtimes.workers.layout.schemas import Schemas
 from weft.streams.channel import ChannelSpec
 from weft.streams.ring import Ring
 
@@ -22,8 +23,7 @@ class LaunchSpec:
 
     blueprint: Blueprint
     specs: Mapping[str, ChannelSpec]  # of every wire, by its name
-    told: Mapping[str, Any]  # to every worker: the recipes of algorithm and environment, and the seed
-    compiled: bool  # actors roll a JAX environment out in one program
+    common: Mapping[str, Any]  # what every worker is told: the recipes of algorithm and environment, and the seed
 
     def memory(self, *schemes: str) -> dict[str, int]:
         """Bytes that the channels of these schemes will take, of all unless named, by stream and the largest first."""
@@ -36,28 +36,34 @@ class LaunchSpec:
 
 
 def launch_spec(prepared: Prepared, settings: Settings) -> LaunchSpec:
-    """The outfit of a run in workers.
+    """What a run in workers is launched with.
 
     Raises PlanError where lanes cannot be shared out, ConfigError where workers could not import what they must make,
     or the machine's memory does not hold the channels.
     """
-    pure = prepared.source.pure is not None
-    manner = Manner(prepared.lockstep, prepared.max_lag, settings.ring, settings.channel)
-    blueprint = draft(prepared.plan, prepared.envs, prepared.machine, manner, pure_env=pure)
-    told = {
+    blueprint = draft(
+        prepared.plan,
+        prepared.graph,
+        prepared.envs,
+        prepared.machine,
+        prepared.synchrony,
+        ring=settings.ring,
+        channel=settings.channel,
+    )
+    common = {
         "algorithm": to_recipe(prepared.algorithm, "the algorithm"),
         "spec": to_recipe(prepared.algorithm.spec),
         "source": _source_recipe(prepared),
         "seed": prepared.seed,
     }
-    compiled = bool(blueprint.kind("actor")) and pure
-    outfit = LaunchSpec(blueprint, channel_specs(blueprint, prepared.algorithm, compiled=compiled), told, compiled)
-    _check_memory(prepared, outfit)
-    return outfit
+    schemas = Schemas(blueprint, prepared.algorithm, pure_env=prepared.source.pure is not None)
+    launch = LaunchSpec(blueprint, schemas.channels(), common)
+    _check_memory(prepared, launch)
+    return launch
 
 
-def _check_memory(prepared: Prepared, outfit: LaunchSpec) -> None:
-    there, taken = prepared.machine.memory, outfit.memory()
+def _check_memory(prepared: Prepared, launch: LaunchSpec) -> None:
+    there, taken = prepared.machine.memory, launch.memory()
     if not there or sum(taken.values()) <= there:
         return
     each = ", ".join(f"{stream} {describe_bytes(nbytes)}" for stream, nbytes in taken.items())

@@ -1,4 +1,7 @@
-"""What passes along each wire, as a channel needs to know it."""
+"""What passes along each wire: found from the graph's ports for a lane's environments, as a channel needs to know it.
+
+Unrolls leave act as blocks of T + 1 rows; everything else passes as its port says.
+"""
 
 from __future__ import annotations
 
@@ -7,42 +10,99 @@ from typing import Any
 import jax
 import numpy as np
 
-from weft.core.buffers import timestep_buffers
 from weft.core.errors import ConfigError
 from weft.core.types import Tree
 from weft.graph.algorithm import Algorithm
+from weft.graph.graph import Graph
 from weft.graph.loops import acted_schema
-from weft.runtimes.roles.acting import sends_extras, unroll_block
-from weft.runtimes.roles.grad import gradient_schema
-from weft.runtimes.workers.layout.blueprint import Blueprint, Wire
+from weft.graph.split import split
+from weft.graph.stream import Delivery
+from weft.runtimes.actors import learner_of
+from weft.runtimes.hosted.blocks import block_schema
+from weft.runtimes.messages import Form, form_of
+from weft.runtimes.workers.layout.blueprint import Blueprint, Side, Wire
 from weft.streams.channel import ChannelSpec
-from weft.streams.schema import ArraySpec, ArraySpecs, array_specs
+from weft.streams.schema import ArraySpec, ArraySpecs
 
 
-def channel_specs(blueprint: Blueprint, algorithm: Algorithm, *, compiled: bool) -> dict[str, ChannelSpec]:
-    """The channel of every wire, by its name. ``compiled``: actors roll a JAX environment out in one program."""
-    params = jax.eval_shape(algorithm.init, jax.eval_shape(lambda: jax.random.key(0))).params
-    rows = blueprint.lanes[0].rows
-    extras = sends_extras(algorithm, lockstep=blueprint.lockstep, compiled=compiled)
-    action = acted_schema(algorithm, params).action
-    by_stream: dict[str, ArraySpecs] = {
-        "timestep": array_specs(timestep_buffers(algorithm.spec.environment, (rows,))),
-        "action": (ArraySpec("action", (rows, *action.shape[1:]), str(np.dtype(action.dtype))),),
-        "unroll": tree_leaves(unroll_block(algorithm, rows, extras=extras), "unroll"),
-        "params": tree_leaves(params, "params"),
-    }
-    if blueprint.central:
-        block = unroll_block(algorithm, rows, extras=extras)
-        by_stream["gradients"] = tree_leaves(gradient_schema(algorithm, block, blueprint.pieces)[0], "gradients")
+class Schemas:
+    """The forms of a blueprint's wires, for a bound algorithm. ``pure_env``: environments in JAX."""
 
-    def spec(wire: Wire) -> ChannelSpec:
-        return ChannelSpec(wire.name, by_stream[wire.stream], wire.capacity, wire.delivery, wire.scheme)
+    def __init__(self, blueprint: Blueprint, algorithm: Algorithm, *, pure_env: bool) -> None:
+        self.blueprint, self.algorithm, self.pure_env = blueprint, algorithm, pure_env
+        self.names = [name for side in blueprint.sides for name in side.fragments]
+        self.graph = split(algorithm.graph(), self.names)
+        self._sized: dict[int, Graph] = {}
+        self._forms: dict[tuple[str, str, int, bool], Form] = {}
 
-    return {wire.name: spec(wire) for wire in blueprint.wires}
+    def sized(self, envs: int) -> Graph:
+        """The graph for some number of environments."""
+        if envs not in self._sized:
+            self._sized[envs] = split(self.algorithm.graph_for(envs), self.names)
+        return self._sized[envs]
+
+    def form(self, wire: Wire) -> Form:
+        """What a message of a wire looks like."""
+        rows = self.blueprint.lanes[0].rows
+        extras = self.sends_extras(wire)
+        key = (wire.source, wire.stream, wire.lane >= 0, extras)
+        if key not in self._forms:
+            if wire.lane < 0:
+                schema = self._schema(self.graph, wire, 0, extras)
+                self._forms[key] = form_of(schema, schema)
+            else:
+                both = [self._schema(self.sized(n), wire, n, extras) for n in (rows, 2 * rows)]
+                self._forms[key] = form_of(*both, f"stream {wire.stream!r} of {wire.source!r}")
+        return self._forms[key]
+
+    def share(self, name: str, port: str, side: Side) -> Form:
+        """What a message of an output port looks like for all environments of a side's lanes together."""
+        rows = sum(self.blueprint.lanes[i].rows for i in side.lanes)
+        both = [self.sized(n).fragment(name).output(port).schema for n in (rows, 2 * rows)]
+        return form_of(*both, f"stream {port!r} of {name!r}")
+
+    def _schema(self, graph: Graph, wire: Wire, rows: int, extras: bool) -> Tree:
+        fragment = graph.fragment(wire.source)
+        if wire.samples and fragment.role.every_step:
+            algorithm: Algorithm = fragment.code
+            params = jax.eval_shape(algorithm.init, jax.eval_shape(lambda: jax.random.key(0))).params
+            spec, acted = algorithm.spec.environment, acted_schema(algorithm, params)
+            return block_schema(spec, algorithm.unroll, rows, acted, extras=extras)
+        return fragment.output(wire.stream).schema
+
+    def recalls(self, wire: Wire) -> bool:
+        """Whether the reader of an act's unrolls finds their extras by itself, from params that are act's own."""
+        fragment = self.graph.fragment(wire.source)
+        if not wire.samples or not fragment.role.every_step or not self.blueprint.synchrony.one_params:
+            return False
+        writer, reader = self.blueprint.sides[wire.writer], self.blueprint.sides[wire.readers[0]]
+        if jax.tree.leaves(fragment.code.initial_carry()) or (self.pure_env and len(writer.fragments) > 1):
+            return False  # what remembers keeps its extras as it goes, and so does a compiled rollout
+        head = self.graph.fragment(reader.fragments[-1])
+        learner = learner_of(self.graph, wire.source)
+        reads = {s.source for s in self.graph.into(head.name) if s.delivery is Delivery.LATEST}
+        return head.role.computes_gradients and learner in {head.name, *reads}
+
+    def sends_extras(self, wire: Wire) -> bool:
+        """Whether messages of a wire carry act's extras."""
+        return not self.recalls(wire)
+
+    def channels(self) -> dict[str, ChannelSpec]:
+        """The channel of every wire, by its name."""
+        return {
+            wire.name: ChannelSpec(
+                wire.name,
+                array_specs_of(self.form(wire).schema, wire.stream),
+                wire.capacity,
+                wire.delivery,
+                wire.scheme,
+            )
+            for wire in self.blueprint.wires
+        }
 
 
-def tree_leaves(schema: Tree, what: str) -> ArraySpecs:
-    """The leaves of a JAX tree in JAX's order."""
+def array_specs_of(schema: Tree, what: str) -> ArraySpecs:
+    """The arrays of a JAX tree in JAX's order."""
     found, _ = jax.tree_util.tree_flatten_with_path(schema)
     return tuple(ArraySpec(jax.tree_util.keystr(path), tuple(s.shape), _dtype(s, what)) for path, s in found)
 

@@ -1,0 +1,154 @@
+"""The learn side of a worker: collects a batch, learns from it, publishes the params, tells the launcher.
+
+Several learners are one program over all their devices: each eats its own lanes' messages, and gradients are averaged
+by JAX's collectives.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from weft.core.types import Tree
+from weft.runtimes.actors import publishers_of
+from weft.runtimes.compiled.engine import mean_of
+from weft.runtimes.compiled.replicas import Layout, Spread
+from weft.runtimes.flow import Flow, Flowed, States
+from weft.runtimes.hosted.blocks import Block, as_message, seen
+from weft.runtimes.hosted.programs import Recall
+from weft.runtimes.hosted.segments import learn_from
+from weft.runtimes.messages import join
+from weft.runtimes.workers.batches import Batches
+from weft.runtimes.workers.lane_checkpoint import from_words, to_words
+from weft.runtimes.workers.layout.blueprint import Side
+from weft.runtimes.workers.side import Saved
+
+if TYPE_CHECKING:
+    from weft.runtimes.workers.wiring import Task
+
+
+class LearnSide:
+    """One learner of ``layout.replicas``, with the maps that it absorbs; ``run`` returns only by an exception."""
+
+    def __init__(self, task: Task, side: Side) -> None:
+        self.context, self.rank, self._task = task.context(side), side.rank, task
+        graph = task.schemas.graph
+        self.layout = Layout(task.learner_devices)
+        self.flow = Flow(graph, side.fragments)
+        (self.name,) = [name for name in publishers_of(graph) if name in side.fragments]
+        self.batches = Batches(task, side)
+        self.publisher = task.publisher(side, self.name) if side.rank == 0 else None
+        self._programs = self.layout.wrap(
+            self._traced,
+            (Spread.SHARED, self.batches.spreads(), Spread.SPLIT_TIME),
+            Spread.SHARED,
+            donate=(0,),
+        )
+        self.states: States = {}
+        self.version = 0
+        self._in_order = task.blueprint.synchrony.in_order
+        self.context.saves = self._saved
+
+    def _traced(self, states: States, batches: dict[Any, tuple[Tree, ...]], noise: dict[str, Tree]) -> Flowed:
+        messages: dict[Any, list[Tree]] = {}
+        recalls: dict[str, Recall | None] = {}
+        for leg, blocks in batches.items():
+            whole = join(blocks, self.batches.forms[leg].axes)
+            if isinstance(whole, Block) and leg[0] in noise:
+                recalls[leg[0]] = Recall(seen(whole), noise[leg[0]])
+            messages[leg] = [as_message(whole)]
+        # A barrier: what follows is then compiled as it is where the unroll comes in one piece, bit for bit.
+        messages, recalls = jax.lax.optimization_barrier((messages, recalls))
+        return learn_from(self.flow, self.batches.acts, states, messages, recalls, {})
+
+    def start(self) -> dict[str, Any]:
+        """Begin from nothing, or from saved states; publishes the params."""
+        seed = np.int32(self._task.body["seed"])
+        indices: Any = np.arange(self.layout.replicas, dtype=np.int32)
+        if self.layout.replicas > 1:
+            indices = self._global(indices[self.rank : self.rank + 1], Spread.SPLIT)
+        init = self.layout.wrap_init(lambda seed, indices: self.flow.init(seed), Spread.SHARED)
+        saved = self._task.saved_states(self.flow.names)
+        if saved is None:
+            self.states = init(seed, indices)
+        else:
+            shapes = jax.eval_shape(init, seed, indices)
+            self.states = self._replicated({n: from_words(saved[n], shapes[n]) for n in self.flow.names})
+        self.version = int(np.asarray(self.states[self.name].step))
+        self._publish()
+        return {}
+
+    def run(self) -> None:
+        """Learn, for ever; raises Stopped at the run's end."""
+        context = self.context
+        while True:
+            complete = False
+            while not complete:
+                # In order, nothing begins beyond the limit; what has begun before is learned from to its end.
+                if self.version < context.limit or self._in_order:
+                    complete = self.batches.collect(self.version)
+                if not complete:
+                    context.wait()
+            self._learn()
+            context.tick()
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def _saved(self) -> Saved | None:
+        """The states of its fragments, keys as their words; of the first learner alone."""
+        if self.version < self.context.limit:
+            return None
+        if self.rank:
+            return {}, []
+        words = {name: to_words(state) for name, state in self.states.items()}
+        states = [[name, len(leaves)] for name, leaves in words.items()]
+        return {"states": states}, [leaf for leaves in words.values() for leaf in leaves]
+
+    def _learn(self) -> None:
+        began = time.perf_counter()
+        self.batches.count_lags(self.version)
+        batches, noise = self.batches.messages(), self.batches.noise()
+        if self.layout.replicas > 1:
+            batches = jax.tree.map(self._global, batches, self.batches.leaf_spreads(batches))
+            noise = jax.tree.map(lambda x: self._global(np.asarray(x), Spread.SPLIT_TIME), noise)
+        flowed: Flowed = self._programs(self.states, batches, noise)
+        calls, checks = flowed.metrics[self.name], flowed.finite[self.name]
+        figures = {name: float(np.asarray(value)) for name, value in mean_of(calls).items()}
+        learned = all(bool(np.asarray(ok.learned)) for ok in checks)
+        rewards = all(bool(np.asarray(ok.rewards)) for ok in checks)
+        jax.block_until_ready(flowed.states)
+        self.states = flowed.states
+        self.version += len(calls)
+        if learned:
+            self._publish()
+        self.batches.trained(self.version)  # not before: releasing a slot lets act start its next unroll
+        if self.rank == 0:
+            body = {
+                "fragment": self.name,
+                "version": self.version,
+                "calls": len(calls),
+                "metrics": figures,
+                "learned": learned,
+                "rewards": rewards,
+                "seconds": time.perf_counter() - began,
+                "lags": self.batches.take_lags(),
+            }
+            self.context.link.say("learned", body)
+
+    def _publish(self) -> None:
+        if self.publisher is not None:
+            self.publisher.publish(self.flow.params(self.states, self.name), self.version)
+
+    def _global(self, mine: np.ndarray[Any, Any], spread: Spread) -> jax.Array:
+        """This learner's part of an array that lies over all learners' devices."""
+        whole: jax.Array = jax.make_array_from_process_local_data(self.layout.sharding(spread), mine)
+        return whole
+
+    def _replicated(self, tree: Tree) -> Tree:
+        if self.layout.replicas == 1:
+            return jax.device_put(tree, self.layout.devices[0])
+        return jax.jit(lambda x: x, out_shardings=self.layout.sharding(Spread.SHARED))(tree)

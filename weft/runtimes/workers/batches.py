@@ -1,0 +1,111 @@
+"""The batches of a side that eats whole ones: the messages of its lanes, by stream, and the noise of those that recall.
+
+Several streams into one side are collected side by side: a batch is complete when each of them is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+
+from weft.core.keys import env_keys, fragment_key
+from weft.core.types import Array, Tree
+from weft.runtimes.compiled.replicas import Layout
+from weft.runtimes.flow import Leg
+from weft.runtimes.hosted.programs import ActPrograms, act_programs
+from weft.runtimes.messages import Form
+from weft.runtimes.workers.collector import Collector
+from weft.runtimes.workers.layout.blueprint import Side, Wire
+from weft.runtimes.workers.wires import WireReader
+from weft.streams.channel import Message
+
+if TYPE_CHECKING:
+    from weft.runtimes.workers.wiring import Task
+
+
+class Batches:
+    """Collects for one side."""
+
+    def __init__(self, task: Task, side: Side) -> None:
+        graph, synchrony = task.schemas.graph, task.blueprint.synchrony
+        wires: dict[Leg, list[Wire]] = {}
+        for wire in task.blueprint.into(side.index):
+            if wire.samples:
+                wires.setdefault((wire.source, wire.stream), []).append(wire)
+        self.forms: dict[Leg, Form] = {leg: task.schemas.form(found[0]) for leg, found in wires.items()}
+        self._collectors = {
+            leg: Collector(
+                [WireReader(w, task.reader(w, side), task.account, side.index, task.life) for w in found], synchrony
+            )
+            for leg, found in wires.items()
+        }
+        self._batch: dict[Leg, list[Message]] = {}
+        self.acts: dict[str, ActPrograms] = {}
+        self._keys: dict[str, Array] = {}
+        first = task.blueprint.lanes[side.lanes[0]].first
+        envs = sum(task.blueprint.lanes[lane].rows for lane in side.lanes)
+        for leg, found in wires.items():
+            if task.schemas.recalls(found[0]):
+                name, layout = leg[0], Layout((jax.local_devices()[0],))
+                self.acts[name] = act_programs(graph.fragment(name).code, layout)
+                indices, seed = np.arange(first, first + envs, dtype=np.int32), int(task.body["seed"])
+                draw = jax.jit(lambda i, name=name, seed=seed: env_keys(fragment_key(seed, name), i))
+                self._keys[name] = draw(indices)
+        self._unroll = {name: graph.fragment(name).code.unroll for name in self.acts}
+
+    def collect(self, version: int) -> bool:
+        """Whether the batch for an update of params of ``version`` is complete. Does not wait."""
+        for leg, collector in self._collectors.items():
+            if leg not in self._batch:
+                found = collector.collect(version)
+                if found is not None:
+                    self._batch[leg] = found
+        return len(self._batch) == len(self._collectors)
+
+    def messages(self) -> dict[Leg, tuple[Tree, ...]]:
+        """The batch that is complete: of each stream one message for each lane. Views of the slots."""
+        return {leg: tuple(self.forms[leg].unflatten(m.arrays) for m in self._batch[leg]) for leg in self._collectors}
+
+    @property
+    def oldest(self) -> int:
+        """The oldest version of the params that made the batch."""
+        return min(message.stamp.version for found in self._batch.values() for message in found)
+
+    def noise(self) -> dict[str, Tree]:
+        """What act was handed in the batch, ``[T, B, ...]``, drawn again for those whose extras are recalled."""
+        drawn: dict[str, Tree] = {}
+        for (name, _), found in self._batch.items():
+            if name in self.acts:
+                step = np.int32(found[0].stamp.sequence * self._unroll[name] + 1)
+                drawn[name] = self.acts[name].noise(self._keys[name], step)
+        return drawn
+
+    def spreads(self) -> dict[Leg, tuple[Tree, ...]]:
+        """How the messages of a batch lie over several learners' devices."""
+        return {leg: (form.spreads(),) * self._collectors[leg].pieces for leg, form in self.forms.items()}
+
+    def leaf_spreads(self, batches: dict[Leg, tuple[Tree, ...]]) -> dict[Leg, tuple[Tree, ...]]:
+        """The same, a leaf for each of ``batches``."""
+        return self.spreads()
+
+    def count_lags(self, version: int) -> None:
+        """Count how old the batch is that is about to be trained on."""
+        for collector in self._collectors.values():
+            collector.count_lags(version)
+
+    def take_lags(self) -> list[tuple[int, int]]:
+        """The lags that were counted since this was asked last, and how often each."""
+        lags: dict[int, int] = {}
+        for collector in self._collectors.values():
+            for lag, count in collector.lags.items():
+                lags[lag] = lags.get(lag, 0) + count
+            collector.lags = {}
+        return sorted(lags.items())
+
+    def trained(self, after: int, *, count: bool = True) -> None:
+        """The batch was used; params of version ``after`` follow. ``count`` False: another side counts it."""
+        for collector in self._collectors.values():
+            collector.trained(after, count=count)
+        self._batch = {}

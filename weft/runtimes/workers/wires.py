@@ -1,0 +1,100 @@
+"""The ends of a wire that the ledger counts: messages known by their numbers, each accounted for once.
+
+Words go before deeds (``counting/account.py`` says why): a message is numbered and then sent, accounted for and then
+released. So a worker that is killed in between leaves a number that never comes, which the reader counts as lost, or a
+message that comes again, which the reader knows and leaves alone.
+"""
+
+from __future__ import annotations
+
+from weft.runtimes.workers.counting.account import Account, Fate, OfWire
+from weft.runtimes.workers.layout.blueprint import Wire
+from weft.streams.channel import Arrays, Message, Reader, Stamp, Writer
+
+
+class WireReader:
+    """Where one wire's messages come in at the side ``side``."""
+
+    def __init__(self, wire: Wire, reader: Reader, account: Account, side: int, life: int = 0) -> None:
+        self.wire, self.reader = wire, reader
+        self.words = account.wires[wire.index]
+        self._fates = account.sides[side]
+        self.words[OfWire.READER_LIFE] = life
+        self.expected = int(self.words[OfWire.TAKEN])  # the number of the message that comes next
+
+    def receive(self) -> Message | None:
+        """The next message, if it is there. What a killed sender numbered and never sent is counted as lost.
+
+        Messages below the expected number were accounted for by an earlier life, which was killed before it released
+        them.
+        """
+        message = self.reader.receive(0)
+        while message is not None and message.stamp.sequence < self.expected:
+            self.reader.release(message)
+            message = self.reader.receive(0)
+        if message is None:
+            return None
+        lost = message.stamp.sequence - self.expected
+        if lost:
+            self.words[OfWire.TAKEN] += lost
+            self._fates[Fate.LOST] += lost * self.wire.samples
+        self.expected = message.stamp.sequence + 1
+        return message
+
+    def account(self, fate: Fate | None = None, after: int | None = None) -> None:
+        """Account for the oldest message that was received and not accounted for, before it is released.
+
+        ``fate`` None: another counts what becomes of it. ``after``: the version of the params that follows.
+        """
+        if after is not None:
+            self.words[OfWire.AFTER] = after
+        self.words[OfWire.TAKEN] += 1
+        if fate is not None:
+            self._fates[fate] += self.wire.samples
+
+    def release(self, message: Message) -> None:
+        """Give the slot back."""
+        self.reader.release(message)
+
+    def take(self, message: Message, fate: Fate | None, after: int | None = None) -> None:
+        """Account for a message, and release it."""
+        self.account(fate, after)
+        self.release(message)
+
+
+class WireWriter:
+    """Where one wire's messages leave, numbered over all lives of the writer."""
+
+    def __init__(self, wire: Wire, writer: Writer, account: Account, life: int) -> None:
+        self.wire, self.writer, self.life = wire, writer, life
+        self.words = account.wires[wire.index]
+        # A number whose message was never sent stays a gap; and a socket knows only what it has sent itself.
+        self._earlier = max(int(self.words[OfWire.SENT]) - writer.committed, 0)
+        self.words[OfWire.SENT] = self.sequence
+        self.words[OfWire.BEGUN] = 0
+
+    @property
+    def sequence(self) -> int:
+        """The number of the message that comes next, from 0; earlier lives' count."""
+        return self._earlier + self.writer.committed
+
+    def begin(self, version: int) -> None:
+        """A message is being made, from params of ``version``."""
+        self.words[OfWire.BEGUN] = 1 + version
+
+    def reserve(self) -> Arrays | None:
+        """Where the next message is to be written; None while the reader holds all slots."""
+        return self.writer.reserve(0)
+
+    def commit(self, version: int) -> None:
+        """Send what was written; ``version`` is the oldest of the params that made it."""
+        producer = self.wire.lane if self.wire.lane >= 0 else self.wire.writer
+        stamp = Stamp(producer, self.life, self.sequence, version, self.wire.samples)
+        self.words[OfWire.BEGUN] = 0
+        self.words[OfWire.SENT] = stamp.sequence + 1
+        self.writer.commit(stamp)
+
+    @property
+    def released(self) -> int:
+        """The messages that the reader has released, by their numbers: all below this one."""
+        return self.sequence - self.writer.unreleased
