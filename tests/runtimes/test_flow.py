@@ -190,6 +190,9 @@ def test_host_code_has_its_state_in_numpy():
     assert states["mine"]["x"].dtype == np.float64
     assert set(flow.init_pure(SEED)) == {"learn"}
     assert set(flow.init(SEED)) == {"mine", "learn"}
+    template = flow.template()
+    assert template["mine"]["x"].dtype == np.float64
+    assert isinstance(template["learn"].params["weight"], jax.ShapeDtypeStruct)
 
 
 def test_a_role_without_a_form_for_one_process_is_refused():

@@ -12,10 +12,10 @@ from weft.core.types import Timestep, Tree
 
 def timestep_buffers(spec: EnvSpec, leading: Shape) -> Timestep:
     """Zeroed NumPy buffers for a host environment's timestep, with ``leading`` axes: ``(B,)`` or ``(T, B)``."""
-    zeros = np.zeros(leading, np.float32)
+    reward: Any = {team: np.zeros(leading, np.float32) for team in spec.teams} or np.zeros(leading, np.float32)
     return Timestep(
         observation=allocate(spec.observation, leading),
-        reward={team: zeros.copy() for team in spec.teams} if spec.teams else zeros,
+        reward=reward,
         terminated=np.zeros(leading, np.bool_),
         truncated=np.zeros(leading, np.bool_),
         final_observation=allocate(spec.observation, leading),
@@ -32,10 +32,9 @@ def of_team(timestep: Timestep, team: str) -> Timestep:
     def own(tree: Tree) -> Tree:
         return None if tree is None else tree[team]
 
-    reward: dict[str, np.ndarray[Any, Any]] = timestep.reward  # type: ignore[assignment]
     return timestep._replace(
         observation=own(timestep.observation),
-        reward=reward[team],
+        reward=timestep.reward[team],
         final_observation=own(timestep.final_observation),
         action_mask=own(timestep.action_mask),
     )

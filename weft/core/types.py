@@ -28,7 +28,7 @@ class Timestep(NamedTuple):
     """
 
     observation: Tree  # [B, ...]
-    reward: Array  # [B] float32, for the action before
+    reward: Array  # [B] float32, for the action before; of an environment with teams, a dict of such by team
     terminated: Array  # [B] bool: the episode ended in a state of no further reward
     truncated: Array  # [B] bool: the episode was cut; what would have followed still has value
     final_observation: Tree | None = None  # [B, ...]
@@ -85,6 +85,6 @@ class Gradients(NamedTuple):
     """What grad sends to apply: the gradients of one batch, and what was seen of it. The mean of several is one."""
 
     tree: Tree  # as ``Algorithm.apply`` wants it
-    metrics: dict[str, Array]  # [] float32 each
+    metrics: Metrics  # [] float32 each
     learned: Array  # [] float32: 1 where rewards, metrics and gradients are finite, else less
     rewards: Array  # [] float32: 1 where the rewards are finite, as the environment gave them

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -13,7 +15,7 @@ def begin(env: JaxEnv, key: jax.Array) -> tuple[Tree, Timestep]:
     """The first timestep of one environment: (state, timestep), nothing ended, no reward."""
     state, observation = env.reset(key)
     no, nothing = jnp.zeros((), jnp.bool_), jnp.zeros((), jnp.float32)
-    reward = dict.fromkeys(env.spec.teams, nothing) if env.spec.teams else nothing
+    reward: Any = dict.fromkeys(env.spec.teams, nothing) if env.spec.teams else nothing
     return state, Timestep(observation, reward, no, no, observation, _mask(env, state))
 
 

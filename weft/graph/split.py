@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 from weft.core.types import Gradients
 from weft.graph.fragment import Fragment, Port, Schema
@@ -65,5 +66,5 @@ def _gradients(fragment: Fragment) -> Schema:
     if not getattr(fragment.code, "splits", False):
         return fragment.outputs[0].schema
     tree, metrics = jax.eval_shape(fragment.code.grad, fragment.outputs[0].schema, fragment.inputs[0].schema)
-    scalar = jax.ShapeDtypeStruct((), jnp.float32)
+    scalar: Any = jax.ShapeDtypeStruct((), jnp.float32)
     return Gradients(tree, dict.fromkeys(sorted(metrics), scalar), scalar, scalar)

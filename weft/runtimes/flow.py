@@ -52,7 +52,7 @@ class Stage(NamedTuple):
     arrays.
     """
 
-    init: Callable[[Array], Tree]
+    init: Callable[[Any], Tree]
     run: Callable[[Tree, dict[str, Tree], dict[str, Tree], Array], Ran]
     params: Callable[[Tree], Tree] | None = None
     pure: bool = True
@@ -77,7 +77,7 @@ class Flow:
         self.stages: dict[str, Stage] = {n: stage_of(graph.fragment(n), graph) for n in self.names}
         self._maps_of_params = tuple(n for n in self.names if not message_inputs(graph, n))
 
-    def init(self, seed: Array) -> States:
+    def init(self, seed: Any) -> States:
         """Fresh states of all its fragments."""
         return self.init_pure(seed) | self.init_host(seed)
 
@@ -88,6 +88,11 @@ class Flow:
     def init_host(self, seed: Array) -> States:
         """Fresh states of host code, in NumPy."""
         return {name: on_host(self._fresh(seed, name)) for name, stage in self.stages.items() if not stage.pure}
+
+    def template(self) -> States:
+        """The structure, shapes and dtypes of its states."""
+        pure: States = jax.eval_shape(self.init_pure, jax.ShapeDtypeStruct((), jnp.int32))
+        return pure | self.init_host(jnp.int32(0))
 
     def _fresh(self, seed: Array, name: str) -> Tree:
         return self.stages[name].init(fragment_key(seed, _key_name(self.graph, name)))
@@ -157,9 +162,10 @@ class Flow:
         for stream in self.graph.into(name):
             if stream.delivery is Delivery.LATEST:
                 inside = self.stages.get(stream.source)
-                own = inside is not None and inside.params is not None
-                found = inside.params(states[stream.source]) if own else newest.get((stream.source, stream.name))
-                read[stream.name] = found
+                if inside is not None and inside.params is not None:
+                    read[stream.name] = inside.params(states[stream.source])
+                else:
+                    read[stream.name] = newest.get((stream.source, stream.name))
         return read
 
 
@@ -180,7 +186,7 @@ def stage_of(fragment: Fragment, graph: Graph) -> Stage:
     return stage
 
 
-def flat_metrics(names: Iterable[str], metrics: Mapping[str, Metrics]) -> dict[str, Any]:
+def flat_metrics(names: Iterable[str], metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The metrics of several learners by one name each: as they are where there is one, else ``red/loss``."""
     several = len(list(names)) > 1
     return {

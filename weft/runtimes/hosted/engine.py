@@ -104,7 +104,7 @@ class HostedEngine:
         self._publishers, self._legs = publishers_of(graph), params_legs(graph)
         self._series = max(layout.seeds, len(self._legs) if len(self._legs) > 1 else 1)
         self._roll, self._segments = make_roll(graph, source, layout, envs, seed)
-        self._stages = {"env": steps_of(graph), "act": "+".join(act_names(graph)), "learn": "+".join(self._publishers)}
+        self._stages = steps_of(graph), "+".join(act_names(graph)), "+".join(self._publishers)
         self._fragments: States | None = None
 
     def start(self) -> None:
@@ -135,8 +135,8 @@ class HostedEngine:
         metrics: dict[str, list[Metrics]] = {name: [] for name in self._publishers}
         finite: list[Finite] = []
         episodes: Episodes = [[] for _ in range(self._series)]
-        env, act, learn = (self._stages[key] for key in ("env", "act", "learn"))
-        shares = dict.fromkeys((env, act, learn), 0.0)
+        stepping, acting, learning = self._stages
+        shares = dict.fromkeys(self._stages, 0.0)
         env_steps = unlearned = 0
         while min(len(calls) for calls in metrics.values()) < learn_steps:
             assert self._fragments is not None
@@ -144,21 +144,23 @@ class HostedEngine:
             fragments, newest = self._segments.publish(self._fragments)
             rolled = self._roll.unroll({name: newest[leg] for name, leg in self._legs.items()}, episodes)
             env_steps += self._roll.env_steps
-            shares[env] += rolled.stepping
-            shares[act] += time.perf_counter() - began - rolled.stepping
+            shares[stepping] += rolled.stepping
+            shares[acting] += time.perf_counter() - began - rolled.stepping
             began = time.perf_counter()
             self._fragments, learned = self._segments.run(fragments, rolled.unrolls, rolled.recalls, newest)
             for name, calls in learned.metrics.items():
                 metrics[name] += calls
             finite += [one for calls in learned.finite.values() for one in calls]
-            jax.block_until_ready((learned.finite, self._fragments) if not learned.finite else learned.finite)
+            jax.block_until_ready(learned.finite or self._fragments)
             self._roll.learned()
             unlearned = 0 if learned.metrics else unlearned + 1
             if unlearned == MAX_UNLEARNED:
                 mine = ", ".join(self._segments.host)
-                self.warn(f"nothing of the last {unlearned} unrolls reached {learn}: {mine} gave no message for them")
-            shares[learn] += time.perf_counter() - began
-        calls = min(len(found) for found in metrics.values())
+                self.warn(
+                    f"nothing of the last {unlearned} unrolls reached {learning}: {mine} gave no message for them"
+                )
+            shares[learning] += time.perf_counter() - began
+        learn_calls = min(len(found) for found in metrics.values())
 
         def fetch() -> Report:
             host = jax.device_get(metrics)
@@ -170,7 +172,7 @@ class HostedEngine:
             flat = flat_metrics(self._publishers, columns)
             made = env_steps * len(self._legs)
             trained = self._roll.env_steps * sum(len(rows) for rows in host.values())
-            return Report(calls, env_steps, flat, episodes, good, rewards, False, shares, made, trained)
+            return Report(learn_calls, env_steps, flat, episodes, good, rewards, False, shares, made, trained)
 
         return fetch
 

@@ -33,10 +33,6 @@ from weft.runtimes.hosted.rolling import (
 from weft.runtimes.hosted.segments import Segments
 from weft.runtimes.hosted.unroll_buffer import UnrollBuffer
 
-# Prefix trees: for a type checker they would be arrays.
-_SHARED: Any = Spread.SHARED
-_SPLIT: Any = Spread.SPLIT
-
 
 def make_roll(graph: Graph, source: EnvSource, layout: Layout, envs: int, seed: int) -> tuple[Roll, Segments]:
     """The roll that a graph's environment needs, and the pieces of the graph below it."""
@@ -64,9 +60,6 @@ class HostState(NamedTuple):
 
     acts: dict[str, ActState]
     step: Array | np.int32  # [] int32
-
-
-_ACT_SPREAD = ActState(**dict.fromkeys(ActState._fields, _SHARED))._replace(carry=_SPLIT, keys=_SPLIT, timestep=_SPLIT)
 
 
 class HostRoll:
@@ -118,7 +111,7 @@ class HostRoll:
         if self._init is None:
             actors = self._actors
 
-            def init(seed: Array, indices: Array) -> tuple[States, dict[str, tuple[Tree, Array]]]:
+            def init(seed: Array, indices: Array) -> tuple[States, dict[str, tuple[Tree, jax.Array]]]:
                 batch = indices.shape[0]
                 fresh = {
                     actor.name: (
@@ -146,8 +139,8 @@ class HostRoll:
         self._open()
         for actor in self._actors:
             saved = tree.acts[actor.name]
-            placed = self.layout.place(saved._replace(episode_return=(), episode_length=()), _ACT_SPREAD)
-            self._add(actor, placed.carry, placed.keys)
+            carry, keys = self.layout.place((saved.carry, saved.keys), Spread.SPLIT)
+            self._add(actor, carry, keys)
         lost = self._stepper().restore(document["environments"])
         kept = np.concatenate([kept_rows(rows, self.envs) for rows in lost])
         for actor in self._actors:
@@ -240,13 +233,14 @@ class JaxRoll:
 
     def __init__(self, graph: Graph, source: EnvSource, layout: Layout, envs: int, seed: int) -> None:
         assert source.pure is not None
-        self.layout, self.acts = layout, {}
+        self.layout = layout
+        self.acts: dict[str, Any] = {}
         actors = actors_of(graph)
         self._names = [actor.name for actor in actors]
         rollout = make_rollout(actors, source.pure)
         self.env_steps = envs * actors[0].algorithm.unroll
         self._init, self._unroll = jax.jit(rollout.init), jax.jit(rollout.unroll, donate_argnums=(1,))
-        self._arguments = layout.place((np.int32(seed), np.arange(envs, dtype=np.int32)), _SHARED)
+        self._arguments = layout.place((np.int32(seed), np.arange(envs, dtype=np.int32)), Spread.SHARED)
         self._state: Any = None
 
     def init(self, flow: Flow) -> States:
@@ -259,7 +253,7 @@ class JaxRoll:
 
     def resume(self, tree: Tree, document: dict[str, Any]) -> list[str]:
         """Always exact."""
-        self._state = self.layout.place(tree, _SHARED)
+        self._state = self.layout.place(tree, Spread.SHARED)
         return []
 
     def template(self, flow: Flow) -> tuple[States, Tree]:
@@ -273,7 +267,7 @@ class JaxRoll:
 
     def place(self, states: States) -> States:
         """On the device."""
-        return self.layout.place(states, _SHARED)  # type: ignore[no-any-return]
+        return self.layout.place(states, Spread.SHARED)  # type: ignore[no-any-return]
 
     def unroll(self, params: dict[str, Tree], episodes: Episodes) -> Rolled:
         """T steps of every environment."""

@@ -57,7 +57,7 @@ def _check(fragment: Fragment, declared: Schema, message: Tree) -> None:
     """Refuse a message that is not what the fragment declares. The number of environments is the message's own."""
     found = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), message)
     difference = schema_difference(declared, found)
-    if difference and jax.tree.structure(declared) == jax.tree.structure(found):
+    if difference and str(jax.tree.structure(declared)) == str(jax.tree.structure(found)):
         like = jax.tree.map(lambda want, have: have if _fits(want, have) else want, declared, found)
         difference = schema_difference(like, found) or ("" if _one_change(declared, found) else difference)
     if difference:

@@ -51,15 +51,15 @@ class Schemas:
                 schema = self._schema(self.graph, wire, 0, extras)
                 self._forms[key] = form_of(schema, schema)
             else:
-                both = [self._schema(self.sized(n), wire, n, extras) for n in (rows, 2 * rows)]
-                self._forms[key] = form_of(*both, f"stream {wire.stream!r} of {wire.source!r}")
+                one, two = (self._schema(self.sized(n), wire, n, extras) for n in (rows, 2 * rows))
+                self._forms[key] = form_of(one, two, f"stream {wire.stream!r} of {wire.source!r}")
         return self._forms[key]
 
     def share(self, name: str, port: str, side: Side) -> Form:
         """What a message of an output port looks like for all environments of a side's lanes together."""
         rows = sum(self.blueprint.lanes[i].rows for i in side.lanes)
-        both = [self.sized(n).fragment(name).output(port).schema for n in (rows, 2 * rows)]
-        return form_of(*both, f"stream {port!r} of {name!r}")
+        one, two = (self.sized(n).fragment(name).output(port).schema for n in (rows, 2 * rows))
+        return form_of(one, two, f"stream {port!r} of {name!r}")
 
     def _schema(self, graph: Graph, wire: Wire, rows: int, extras: bool) -> Tree:
         fragment = graph.fragment(wire.source)
