@@ -27,7 +27,7 @@ from command_line import Weft
         ("ppo CartPole-v1 --plan inlin", "unknown plan 'inlin'. Did you mean 'inline'?"),
         ("ppo CartPole-v1 --plan env+", "plan"),
         ("ppo CartPole-v1 --plan (env+act+learn)@gpu", "'weft:CartPole-v1' is the same in JAX"),
-        ("ppo CartPole-v1 --plan env+learn|act", "Nearest plan that runs now: 'env | act | learn'"),
+        ("ppo CartPole-v1 --plan env+act+grad|apply", "Nearest plan that runs now: 'env+act | learn'"),
         ("ppo CartPole-v1 --plan central", "which do not come apart"),
         (
             "ppo CartPole-v1 --plan (env+act)*3|learn*2 --envs 6",

@@ -99,7 +99,7 @@ def test_show_draws_plans_that_cannot_run_yet_and_says_so(weft: Weft) -> None:
     assert ended.code == 0
     assert "f32[8,32,4]" in ended.out  # the unroll's observations
     assert "Nearest plan" not in ended.out
-    unusual = weft("show", "ppo", "weft:CartPole-v1", "--plan", "env+learn | act", "--algo.unroll", "8")
+    unusual = weft("show", "ppo", "weft:CartPole-v1", "--plan", "env+act+grad | apply", "--algo.unroll", "8")
     assert unusual.code == 0
     assert "Nearest plan that runs now" in unusual.out
     assert weft("show", "ppo", "weft:CartPole-v1", "--mermaid").out.startswith("flowchart")

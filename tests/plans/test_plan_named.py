@@ -157,10 +157,14 @@ def test_more_replicas_than_gpus(loop):
 def test_more_replicas_than_devices_are_processes(loop):
     judge("(env+act+learn)*4", loop)
     four = resolve("(env+act+learn)*4", loop, MACHINE, envs=12, pure_env=True)
-    assert needs_workers(four, MACHINE)
-    assert not needs_workers(four, Machine(cores=8, cpu_devices=4))
-    assert not needs_workers(resolve("replicated", loop, MACHINE, envs=12, pure_env=True), MACHINE)
-    assert needs_workers(resolve("seed", loop, MACHINE, envs=12, pure_env=True), Machine(cores=8, cpu_devices=4))
+    assert needs_workers(four, loop, MACHINE)
+    assert not needs_workers(four, loop, Machine(cores=8, cpu_devices=4))
+    assert not needs_workers(resolve("replicated", loop, MACHINE, envs=12, pure_env=True), loop, MACHINE)
+    assert needs_workers(resolve("seed", loop, MACHINE, envs=12, pure_env=True), loop, Machine(cores=8, cpu_devices=4))
+    host = loop.insert("mine", lambda state, unroll: (state, unroll), host=True)
+    four, one = (resolve(plan, host, MACHINE, envs=12, pure_env=True) for plan in ("(env+act+mine+learn)*4", "inline"))
+    assert needs_workers(four, host, Machine(cores=8, cpu_devices=4)), "host code would have all replicas' messages"
+    assert not needs_workers(one, host, MACHINE)
 
 
 def test_the_nearest_number_of_replicas_shares_the_environments(loop):

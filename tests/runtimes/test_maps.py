@@ -144,6 +144,20 @@ def test_a_map_that_gives_none_for_every_second_unroll(world):
     }
 
 
+def test_a_map_that_gives_none_for_long_is_told_of(monkeypatch):
+    monkeypatch.setattr("weft.runtimes.hosted.engine.MAX_UNLEARNED", 5)
+
+    def step(state, unroll):
+        return state + 1, [unroll] if state % 8 == 7 else []
+
+    engine = begun(probe(("miser", step, {"init": lambda key: 0, "host": True})), "jax")
+    told = []
+    engine.warn = told.append
+    assert engine.advance(2)().env_steps == 16 * STEPS
+    engine.close()
+    assert told == ["nothing of the last 5 unrolls reached learn: miser gave no message for them"] * 2
+
+
 def test_a_run_with_a_filter_makes_all_its_learn_steps(tmp_path):
     algorithm = probe(EVERY_SECOND, recorder=False)
     run = weft.train(
@@ -270,6 +284,33 @@ def test_a_map_reads_params_that_another_map_changed(world, host):
     maps = ("tenfold", tenfold, TENFOLD), ("reads", step, {"reads": "tenfold", "host": host})
     _, means = unrolls_of(probe(*maps), world)
     assert means == [20.0, 30.0, 40.0]
+
+
+@pytest.mark.parametrize("world", ["jax", "host"])
+def test_seeds_side_by_side_have_maps_of_their_own(world):
+    def doubled_weight(state, params):  # were both seeds' weights given together, it would add up the two
+        return state, {"weight": params["weight"] + params["weight"].sum()}
+
+    def step(state, unroll, params):
+        return state + 1, [unroll, unroll._replace(reward=unroll.reward.cumsum(0) + params["weight"])]
+
+    maps = (
+        ("sum", doubled_weight, {"on": "params"}),
+        ("mine", step, {"init": lambda key: jnp.int32(0), "reads": "sum"}),
+    )
+    reports, trees = [], []
+    for seeds in (0, 2):
+        engine = begun(probe(*maps), world, seeds=seeds)
+        reports.append(engine.advance(4)())
+        trees.append(jax.device_get(engine.saved()[0].fragments))
+        engine.close()
+    alone, both = trees
+    assert [r.learn_steps for r in reports] == [4, 4]
+    assert same(alone["recorder"], jax.tree.map(lambda x: x[0], both["recorder"]))
+    assert not same(alone["recorder"], jax.tree.map(lambda x: x[1], both["recorder"]))
+    np.testing.assert_array_equal(both["mine"], [2, 2])
+    np.testing.assert_array_equal(both["learn"].params["weight"], [6, 6])
+    np.testing.assert_array_equal(reports[0].metrics["reward"], reports[1].metrics["reward"][:, 0])
 
 
 def test_params_that_pass_unchanged_are_not_given_away_twice():
@@ -425,15 +466,14 @@ def test_a_run_whose_learn_is_parted_by_a_map_has_a_policy(tmp_path):
     assert run.policy(np.zeros(4, np.float32)) in (0, 1)
 
 
-def test_replicas_share_the_state_of_a_pure_map():
-    algorithm = weft.PPO(**SMALL)
-
+@pytest.mark.parametrize("environment", ["weft:CartPole-v1", "CartPole-v1"])
+def test_replicas_share_the_state_of_a_pure_map(environment):
     @dataclass(frozen=True)
-    class Relabelled(type(algorithm)):
+    class Relabelled(weft.PPO):
         def graph(self):
             return super().graph().insert("twice", lambda s, u: (s + 1, [u, u]), init=lambda key: jnp.int32(0))
 
-    engine = started(Relabelled(**SMALL), "weft:CartPole-v1", envs=8, plan="(env+act+twice+learn)*4")
+    engine = started(Relabelled(**SMALL), environment, envs=8, plan="(env+act+twice+learn)*4")
     report = engine.advance(4)()
     tree = engine.saved()[0]
     engine.close()

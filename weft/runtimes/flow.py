@@ -89,6 +89,11 @@ class Flow:
         """Fresh states of host code, in NumPy."""
         return {name: on_host(self._fresh(seed, name)) for name, stage in self.stages.items() if not stage.pure}
 
+    def template(self) -> States:
+        """The structure, shapes and dtypes of its states."""
+        pure: States = jax.eval_shape(self.init_pure, jax.ShapeDtypeStruct((), jnp.int32))
+        return pure | self.init_host(jnp.int32(0))
+
     def _fresh(self, seed: Array, name: str) -> Tree:
         return self.stages[name].init(fragment_key(seed, _key_name(self.graph, name)))
 

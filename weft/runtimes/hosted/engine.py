@@ -25,6 +25,9 @@ from weft.runtimes.hosted.programs import Recall
 from weft.runtimes.hosted.rolling import Episodes
 from weft.runtimes.loop.engine import Report
 
+MAX_UNLEARNED = 1000
+"""Unrolls in a row that host code may keep from learn before the user is told."""
+
 
 class HostedState(NamedTuple):
     """What a checkpoint holds besides the environments."""
@@ -134,7 +137,7 @@ class HostedEngine:
         episodes: Episodes = [[] for _ in range(self._series)]
         stepping, acting, learning = self._stages
         shares = dict.fromkeys(self._stages, 0.0)
-        env_steps = 0
+        env_steps = unlearned = 0
         while min(len(calls) for calls in metrics.values()) < learn_steps:
             assert self._fragments is not None
             began = time.perf_counter()
@@ -150,6 +153,12 @@ class HostedEngine:
             finite += [one for calls in learned.finite.values() for one in calls]
             jax.block_until_ready(learned.finite or self._fragments)
             self._roll.learned()
+            unlearned = 0 if learned.metrics else unlearned + 1
+            if unlearned == MAX_UNLEARNED:
+                mine = ", ".join(self._segments.host)
+                self.warn(
+                    f"nothing of the last {unlearned} unrolls reached {learning}: {mine} gave no message for them"
+                )
             shares[learning] += time.perf_counter() - began
         learn_calls = min(len(found) for found in metrics.values())
 

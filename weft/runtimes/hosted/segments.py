@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import jax
-
 from weft.core.types import Array, Metrics, Tree, Unroll
 from weft.graph.graph import Graph
 from weft.graph.stream import Delivery
@@ -40,7 +38,7 @@ class Segments:
         changing = [n for n in self.flow.names if not message_inputs(graph, n)]
         self._publish = self.flow.publish
         if changing and not set(changing) & set(self.host):
-            self._publish = jax.jit(self.flow.publish)
+            self._publish = layout.wrap(self.flow.publish, (Spread.SHARED,), Spread.SHARED)
 
     def recalls_inside(self, act: str) -> bool:
         """Whether an act's extras are found inside the first program, from its learner's own params."""

@@ -44,7 +44,7 @@ class Saving:
 
     def template(self) -> WorkerState:
         """Structure, shapes and dtypes."""
-        states = jax.eval_shape(self.flow.init, jax.ShapeDtypeStruct((), np.int32))
+        states = self.flow.template()
         kept = {self._whole[name]: state for name, state in states.items()}
         if not self._blueprint.synchrony.still:
             return WorkerState(kept, {})
