@@ -14,7 +14,7 @@ COMPILING = 5.0
 
 
 class Watch:
-    """Looks at the sides' words of the account; tells of each side's worker once until that side makes progress again."""
+    """Looks at the words of all sides; tells of a stuck side's worker once, until that side makes progress again."""
 
     def __init__(self, blueprint: Blueprint, hang_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.blueprint, self.hang_seconds, self.clock = blueprint, hang_seconds, clock
