@@ -42,6 +42,14 @@ class Rolled(NamedTuple):
     stepping: float  # seconds
 
 
+class _Stages(NamedTuple):
+    """What takes turns, by the names of the fragments in it: the stages that time is counted under."""
+
+    stepping: str
+    acting: str
+    learning: str  # and everything between
+
+
 class Roll(Protocol):
     """Environments and inference: makes an unroll of each act when asked."""
 
@@ -101,7 +109,7 @@ class HostedEngine:
         self._publishers, self._legs = publishers_of(graph), params_legs(graph)
         self._series = max(layout.seeds, len(self._legs) if len(self._legs) > 1 else 1)
         self._roll, self._segments = make_roll(graph, source, layout, envs, seed)
-        self._stages = {"env": steps_of(graph), "act": "+".join(act_names(graph)), "learn": "+".join(self._publishers)}
+        self._stages = _Stages(steps_of(graph), "+".join(act_names(graph)), "+".join(self._publishers))
         self._fragments: States | None = None
 
     def start(self) -> None:
@@ -132,8 +140,7 @@ class HostedEngine:
         metrics: dict[str, list[Metrics]] = {name: [] for name in self._publishers}
         finite: list[Finite] = []
         episodes: Episodes = [[] for _ in range(self._series)]
-        env, act, learn = (self._stages[key] for key in ("env", "act", "learn"))
-        shares = dict.fromkeys((env, act, learn), 0.0)
+        stages, shares = self._stages, dict.fromkeys(self._stages, 0.0)
         env_steps = 0
         while min(len(calls) for calls in metrics.values()) < learn_steps:
             assert self._fragments is not None
@@ -141,8 +148,8 @@ class HostedEngine:
             fragments, newest = self._segments.publish(self._fragments)
             rolled = self._roll.unroll({name: newest[leg] for name, leg in self._legs.items()}, episodes)
             env_steps += self._roll.env_steps
-            shares[env] += rolled.stepping
-            shares[act] += time.perf_counter() - began - rolled.stepping
+            shares[stages.stepping] += rolled.stepping
+            shares[stages.acting] += time.perf_counter() - began - rolled.stepping
             began = time.perf_counter()
             self._fragments, learned = self._segments.run(fragments, rolled.unrolls, rolled.recalls, newest)
             for name, calls in learned.metrics.items():
@@ -150,7 +157,7 @@ class HostedEngine:
             finite += [one for calls in learned.finite.values() for one in calls]
             jax.block_until_ready((learned.finite, self._fragments) if not learned.finite else learned.finite)
             self._roll.learned()
-            shares[learn] += time.perf_counter() - began
+            shares[stages.learning] += time.perf_counter() - began
         calls = min(len(found) for found in metrics.values())
 
         def fetch() -> Report:
