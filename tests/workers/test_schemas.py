@@ -78,7 +78,7 @@ def act_wire(found: Schemas) -> Wire:
         ("(env+act)*2 | mine | learn", {"change": mapped}, False),
         ("(env+act)*2 | learn+mine", {"change": on_params}, False),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else None,
 )
 def test_extras_are_found_again_only_where_the_reader_has_acts_own_params_and_noise(plan, options, recalls):
     found = schemas(plan, **options)
