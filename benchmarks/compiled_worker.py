@@ -32,7 +32,7 @@ def ppo(*, envs: int, unroll: int, epochs: int, minibatches: int, iterations: in
     algorithm = PPO(unroll=unroll, epochs=epochs, minibatches=minibatches).bind(
         Spec(env.spec, envs, ENOUGH_LEARN_STEPS)
     )
-    engine = FusedEngine(algorithm, algorithm.graph(), env, Layout((jax.devices()[0],)), envs, seed=0)
+    engine = FusedEngine(algorithm.graph(), env, Layout((jax.devices()[0],)), envs, seed=0)
     engine.start()
 
     def run(dispatches: int) -> None:

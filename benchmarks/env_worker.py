@@ -17,12 +17,9 @@ from statistics import median
 import numpy as np
 
 from benchmarks import machine
-from weft.core.recipe import to_recipe
-from weft.plans import Machine
-from weft.runtimes.prepare.config import RunConfig, prepare
+from weft.runtimes.prepare.config import RunConfig, Settings, prepare
 from weft.runtimes.workers.control.launcher import Launcher
-from weft.runtimes.workers.layout.blueprint import Manner, draft
-from weft.runtimes.workers.layout.schemas import channel_specs
+from weft.runtimes.workers.layout.launch_spec import launch_spec
 from weft.streams.bell import Bell
 from weft.streams.channel import Stamp
 from weft.streams.registry import open_reader, open_writer
@@ -53,25 +50,17 @@ def memory(status: str) -> tuple[float, float]:
 def worker(name: str) -> tuple[float, tuple[float, float]]:
     """Start one, step it once: (seconds, memory)."""
     prepared = prepare(RunConfig("ppo", name, plan="env | act | learn", envs=ENVS, vector="each"))
-    manner = Manner(prepared.lockstep, prepared.max_lag, ring=1, channel="shm")
-    blueprint = draft(prepared.plan, ENVS, Machine(), manner)
-    specs = channel_specs(blueprint, prepared.algorithm, compiled=False)
-    common = {
-        "algorithm": to_recipe(prepared.algorithm),
-        "spec": to_recipe(prepared.algorithm.spec),
-        "source": to_recipe(prepared.source),
-        "seed": 0,
-    }
+    launch = launch_spec(prepared, Settings(ring=1))
+    blueprint = launch.blueprint
     with tempfile.TemporaryDirectory() as folder:
-        launcher = Launcher(blueprint, specs, common, Path(folder))
+        launcher = Launcher(blueprint, launch.specs, {**launch.common, "version": 0}, Path(folder))
         try:
-            act = blueprint.kind("act")[0].index
-            env = blueprint.kind("env")[0].index
+            (env,), (act,) = ([side.index for side in blueprint.sides_of(name)] for name in ("env", "act"))
             mine, theirs = Bell.from_fd(*launcher.bells[act].fds), launcher.bells[env]
             timesteps = open_reader(launcher.channels["timestep/0"].spec, mine, theirs)
             actions = open_writer(launcher.channels["action/0"].spec, mine, [theirs])
             began = time.perf_counter()
-            launcher.start(0, {"resumed": False, "coordinator": None}, [])
+            launcher.start(0, {"states": [], "lanes": [], "lost": {}, "coordinator": None}, [])
             first = timesteps.receive(30.0)
             assert first is not None
             timesteps.release(first)

@@ -49,6 +49,21 @@ def test_lists_and_help_texts_load_nothing_heavy(arguments: list[str]) -> None:
     assert not loaded_by(f"from weft.cli.main import main; assert main({arguments}) == 0").intersection(HEAVY)
 
 
+def test_an_environment_workers_code_loads_no_jax() -> None:
+    """All that a worker with environments alone imports before it makes them; its role is found by its name."""
+    modules = (
+        "runtimes.synchrony",
+        "runtimes.workers.worker",
+        "runtimes.workers.wiring",
+        "runtimes.workers.wires",
+        "runtimes.workers.layout.blueprint",
+        "runtimes.workers.counting.ledger",
+    )
+    code = "\n".join(f"import weft.{module}" for module in modules)
+    code += "\nfrom weft.graph.role import role\nrole('step').code()"
+    assert not loaded_by(code) & {"jax", "jaxlib", "flax", "optax", "gymnasium"}
+
+
 def test_reading_a_run_folder_and_a_plan_loads_no_jax() -> None:
     """What a launcher or a monitor needs."""
     modules = (

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 import pytest
-
-import weft
-
-ROOT = Path(weft.__file__).parent
+from walking import ROOT, ids, imported, reached
 
 # Lowest first. A layer may import itself where it is a single package, and everything below it.
 LAYERS: list[set[str]] = [
@@ -25,23 +21,9 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 FILES = sorted(p for p in ROOT.rglob("*.py") if p.parent != ROOT or p.name == "api.py")
 
 
-def imported(path: Path) -> set[str]:
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-    return found
-
-
 def package(path: Path) -> str:
     relative = path.relative_to(ROOT)
     return relative.parts[0] if len(relative.parts) > 1 else relative.stem
-
-
-def ids(path: Path) -> str:
-    return str(path.relative_to(ROOT))
 
 
 @pytest.mark.parametrize("path", FILES, ids=ids)
@@ -73,3 +55,28 @@ def test_files_stay_small_and_safe(path: Path) -> None:
     assert path.stem not in {"utils", "util", "helpers", "helper", "common", "misc"}
     assert not {m.split(".")[0] for m in imported(path)} & {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
     assert "allow_pickle=True" not in text
+
+
+WORKERS = ROOT / "runtimes" / "workers"
+LAUNCHING = sorted(path for folder in ("control", "layout", "counting") for path in (WORKERS / folder).glob("*.py"))
+
+
+@pytest.mark.parametrize("path", LAUNCHING, ids=ids)
+def test_what_launches_workers_knows_no_worker_code(path: Path) -> None:
+    """Neither roles nor sides, not even by what it imports: how a fragment runs is found by its role's name, there."""
+    inside = {file.stem for file in WORKERS.glob("*.py")} - {"__init__"}
+    for module in {*imported(path), *reached(path)}:
+        parts = module.split(".")
+        assert parts[:3] != ["weft", "runtimes", "roles"], f"{ids(path)} reaches {module}"
+        if parts[:3] == ["weft", "runtimes", "workers"] and len(parts) > 3:
+            assert parts[3] not in inside, f"{ids(path)} reaches {module}, which runs in workers"
+
+
+def test_only_a_roles_registry_knows_where_roles_are() -> None:
+    """Adding a role changes no other file of a runtime: the others find it by its name."""
+    knowing = [
+        ids(path)
+        for path in sorted((ROOT / "runtimes").rglob("*.py"))
+        if path.parent.name != "roles" and any(m.startswith("weft.runtimes.roles") for m in imported(path))
+    ]
+    assert knowing == []

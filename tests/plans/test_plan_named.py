@@ -137,8 +137,13 @@ def test_a_fragment_of_your_own_runs_anywhere(loop, text):
 
 def test_a_fragment_of_your_own_has_a_lane_for_each_replica(loop):
     graph = loop.insert("relabel", lambda state, unroll: (state, unroll))
-    with pytest.raises(PlanError, match=r"Nearest plan that runs now: '\(env\+act\)\*2 \| relabel\*2 \| learn'"):
+    with pytest.raises(PlanError) as caught:
         judge("(env+act)*2 | relabel*3 | learn", graph)
+    assert "Nearest plan that runs now: '(env+act)*2 | relabel*2 | learn'" in str(caught.value)
+    assert "2 replicas of env and act cannot be shared among 3 relabel" in str(caught.value)
+    assert "Use 2 relabel at most." in str(caught.value)
+    with pytest.raises(PlanError, match="share them among 1 act and 13 relabel"):
+        judge("env*2 | act+learn | relabel*13", graph)
 
 
 def test_more_replicas_than_gpus(loop):

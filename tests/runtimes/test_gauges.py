@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import pytest
+from drafts import drafted, loop, same
 
 from weft.core.delivery import Delivery
-from weft.plans import Machine, parse
+from weft.graph.graph import Graph
+from weft.plans import Machine
 from weft.runtimes.workers.control.link import Link
-from weft.runtimes.workers.counting.account import Account, OfGrad, OfLane, OfRun, OfWorker
+from weft.runtimes.workers.counting.account import Account, OfSide, OfWire
 from weft.runtimes.workers.counting.gauges import WINDOW, Gauges, message_bytes
-from weft.runtimes.workers.layout.blueprint import Blueprint, Manner, draft
 from weft.runtimes.workers.side import SideContext
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec
@@ -23,41 +22,58 @@ SECOND = 1_000_000_000
 
 
 class Bench:
-    """Gauges over an account and channels that a test fills in, at a time that it sets."""
+    """Gauges over an account that a test fills in, at a time that it sets."""
 
-    def __init__(self, plan: str, *, channel: str = "shm", warm_up: int = 0) -> None:
-        self.blueprint: Blueprint = draft(parse(plan), 16, Machine(cores=4), Manner(channel=channel))
+    def __init__(self, plan: str, *, channel: str = "shm", warm_up: int = 0, graph: Graph | None = None) -> None:
+        self.blueprint = drafted(plan, 16, Machine(cores=4), graph, channel=channel)
         spec = ChannelSpec("any", (ArraySpec("x", (3, 2), "float32"), ArraySpec("y", (), "bool")), 1, Delivery.BLOCK)
-        self.channels: dict[str, Any] = {
-            w.name: SimpleNamespace(committed=0, spec=w) for w in self.blueprint.wires if w.scheme != "inproc"
-        }
-        self.account = Account(len(self.blueprint.lanes), len(self.blueprint.sides), self.blueprint.learners)
+        self.account = Account(len(self.blueprint.sides), len(self.blueprint.wires))
         self.now = 100.0
         specs = {w.name: spec for w in self.blueprint.wires}
         self.gauges = Gauges(self.blueprint, specs, cores=4, warm_up=warm_up, clock=lambda: self.now)
 
-    def work(self, kind: str, busy: float, waited: float) -> None:
-        for side in self.blueprint.kind(kind):
-            self.account.sides[side.index][OfWorker.BUSY_NS] += int(busy * SECOND)
-            self.account.sides[side.index][OfWorker.WAIT_NS] += int(waited * SECOND)
+    def work(self, fragment: str, busy: float, waited: float) -> None:
+        for side in self.blueprint.sides_of(fragment):
+            self.account.sides[side.index][OfSide.BUSY_NS] += int(busy * SECOND)
+            self.account.sides[side.index][OfSide.WAIT_NS] += int(waited * SECOND)
 
     def send(self, stream: str, count: int) -> None:
+        """Messages on every wire of a stream."""
         for wire in self.blueprint.wires:
             if wire.stream == stream:
-                self.channels[wire.name].committed += count
+                self.account.wires[wire.index][OfWire.SENT] += count
+
+    def take(self, stream: str, count: int) -> None:
+        for wire in self.blueprint.wires:
+            if wire.stream == stream:
+                self.account.wires[wire.index][OfWire.TAKEN] += count
 
     def begin(self) -> None:
-        self.gauges.begin(self.account, self.channels)
+        self.gauges.begin(self.account)
 
     def look(self, learned: int = 1) -> None:
-        self.gauges.look(self.account, self.channels, learned)
+        self.gauges.look(self.account, learned)
+
+    def rates(self) -> dict[str, float]:
+        return {name: row["messages_per_second"] for name, row in self.gauges.streams().items()}
 
 
 @pytest.fixture
-def srl() -> Iterator[Bench]:
-    bench = Bench("env*2 | act | learn")
-    yield bench
-    bench.account.close()
+def made() -> Iterator[Callable[..., Bench]]:
+    benches: list[Bench] = []
+
+    def make(plan: str, **how: object) -> Bench:
+        benches.append(Bench(plan, **how))  # type: ignore[arg-type]
+        return benches[-1]
+
+    yield make
+    for bench in benches:
+        bench.account.close()
+
+
+@pytest.fixture
+def srl(made: Callable[..., Bench]) -> Bench:
+    return made("env*2 | act | learn")
 
 
 def test_what_was_before_the_workers_were_ready_does_not_count(srl: Bench) -> None:
@@ -84,8 +100,8 @@ def test_load_is_busy_sides_for_each_core(srl: Bench) -> None:
 
 def test_one_long_call_is_busy_before_it_is_counted(srl: Bench) -> None:
     srl.begin()
-    (act,) = srl.blueprint.kind("act")
-    srl.account.sides[act.index][OfWorker.WAITING] = 1
+    (act,) = srl.blueprint.sides_of("act")
+    srl.account.sides[act.index][OfSide.WAITING] = 1
     srl.look()
     figures = srl.gauges.figures(srl.account)
     assert (figures["busy/learn"], figures["busy/act"]) == (1.0, 0.0)
@@ -101,18 +117,30 @@ def test_busy_is_of_late(srl: Bench) -> None:
     assert srl.gauges.figures(srl.account)["busy/learn"] == 0.25
 
 
-def test_the_queue_is_what_was_sent_and_not_released(srl: Bench) -> None:
+def test_the_queue_is_what_was_sent_and_not_taken(srl: Bench) -> None:
     srl.begin()
     srl.look()
-    lanes = srl.account.lanes
-    lanes[:, OfLane.COMMITTED] = 7
-    lanes[:, OfLane.RELEASED] = 6
-    assert len(lanes) == 4  # two slices of each of two env workers; room for two unrolls each
-    assert srl.gauges.figures(srl.account)["queue/unroll"] == 0.5
+    srl.send("unroll", 7)
+    srl.take("unroll", 6)
+    srl.send("timestep", 1)
+    assert len(srl.blueprint.lanes) == 4  # two slices of each of two env workers; room for two unrolls each
+    figures = srl.gauges.figures(srl.account)
+    assert figures["queue/unroll"] == 0.5
+    assert [name for name in figures if name.startswith("queue/")] == ["queue/unroll"]
 
 
-def test_while_programs_are_compiled_nobody_is_called_busy() -> None:
-    bench = Bench("env*2 | act | learn", warm_up=2)
+def test_the_queue_of_a_stream_with_a_map_on_it_is_that_of_all_its_legs(made: Callable[..., Bench]) -> None:
+    bench = made("env*2 | act | mine | learn", graph=loop(16).insert("mine", same))
+    bench.begin()
+    bench.look()
+    for wire in bench.blueprint.wires:
+        if wire.source == "mine":
+            bench.account.wires[wire.index][OfWire.SENT] = 1  # of two that there is room for; before the map none
+    assert bench.gauges.figures(bench.account)["queue/unroll"] == 0.25
+
+
+def test_while_programs_are_compiled_nobody_is_called_busy(made: Callable[..., Bench]) -> None:
+    bench = made("env*2 | act | learn", warm_up=2)
     bench.begin()
     bench.work("learn", 30.0, 0.0)
     bench.look(1)
@@ -124,11 +152,10 @@ def test_while_programs_are_compiled_nobody_is_called_busy() -> None:
     bench.look(1)
     assert bench.gauges.shares()["learn"] == 1.0
     assert bench.gauges.figures(bench.account)["busy/learn"] == 0.5
-    bench.account.close()
 
 
-def test_messages_are_counted_after_compilation_over_all_lanes() -> None:
-    srl = Bench("env*2 | act | learn", warm_up=4)
+def test_messages_are_counted_after_compilation_over_all_lanes(made: Callable[..., Bench]) -> None:
+    srl = made("env*2 | act | learn", warm_up=4)
     srl.begin()
     for learned in (1, 2, 1):  # the third look is after four learn steps: compiled
         srl.now += 10.0
@@ -139,17 +166,11 @@ def test_messages_are_counted_after_compilation_over_all_lanes() -> None:
     srl.send("unroll", 10)
     srl.send("params", 3)
     srl.look()
+    assert srl.rates() == {"timestep": 4 * 50 / 2, "action": 0.0, "unroll": 4 * 10 / 2, "params": 1.5}
     streams = srl.gauges.streams()
-    assert {name: row["messages_per_second"] for name, row in streams.items()} == {
-        "timestep": 4 * 50 / 2,
-        "action": 0.0,
-        "unroll": 4 * 10 / 2,
-        "params": 1.5,
-    }
     assert {row["bytes_per_message"] for row in streams.values()} == {3 * 2 * 4 + 1}
     assert streams["unroll"]["environments"] == 4
     assert "environments" not in streams["params"]
-    srl.account.close()
 
 
 def test_a_short_run_is_measured_from_where_its_workers_were_ready(srl: Bench) -> None:
@@ -158,46 +179,33 @@ def test_a_short_run_is_measured_from_where_its_workers_were_ready(srl: Bench) -
     srl.now += 4.0
     srl.send("unroll", 1)
     srl.look()
-    assert srl.gauges.streams()["unroll"]["messages_per_second"] == 1.0
+    assert srl.rates()["unroll"] == 1.0
 
 
-def test_what_stays_in_a_worker_is_not_measured() -> None:
-    bench = Bench("env*2 | act+learn")
+def test_what_stays_in_a_worker_is_not_measured(made: Callable[..., Bench]) -> None:
+    bench = made("env*2 | act+learn")
     bench.begin()
     bench.now += 1.0
     bench.look()
     assert set(bench.gauges.streams()) == {"timestep", "action"}
-    bench.account.close()
 
 
-def test_over_sockets_the_account_tells() -> None:
-    bench = Bench("(env+act+grad)*2 | apply", channel="tcp")
+@pytest.mark.parametrize("channel", ["shm", "tcp"])
+def test_gradients_and_params_are_measured_by_whichever_channel(made: Callable[..., Bench], channel: str) -> None:
+    bench = made("(env+act+grad)*2 | apply", channel=channel)
     bench.begin()
     bench.now += 2.0
-    bench.account.run[OfRun.VERSION] = 6
-    bench.account.learners[0][OfGrad.SENT] = 6
+    bench.account.wires[bench.blueprint.wire("gradients/0").index][OfWire.SENT] = 6
+    bench.account.wires[bench.blueprint.wire("params").index][OfWire.SENT] = 4
     bench.look()
-    streams = bench.gauges.streams()
-    assert {name: row["messages_per_second"] for name, row in streams.items()} == {"gradients": 3.0, "params": 3.0}
-    bench.account.close()
-    bench = Bench("env*2 | act | learn", channel="tcp")
-    bench.begin()
-    bench.now += 2.0
-    bench.account.lanes[:, OfLane.PRODUCED] = 40
-    bench.account.lanes[:, OfLane.COMMITTED] = 2
-    bench.look()
-    streams = bench.gauges.streams()
-    assert streams["timestep"]["messages_per_second"] == streams["action"]["messages_per_second"] == 4 * 40 / 4 / 2
-    assert streams["unroll"]["messages_per_second"] == 4.0
-    bench.account.close()
+    assert bench.rates() == {"gradients": 3.0, "params": 2.0}
 
 
-def test_stages_are_named_as_the_plan_joins_them() -> None:
-    bench = Bench("(env+act)*2 | learn")
+def test_stages_are_named_as_the_plan_joins_them(made: Callable[..., Bench]) -> None:
+    bench = made("(env+act)*2 | mine+learn", graph=loop(16).insert("mine", same))
     bench.begin()
     bench.look()
-    assert set(bench.gauges.shares()) == {"env+act", "learn"}
-    bench.account.close()
+    assert set(bench.gauges.shares()) == {"env+act", "mine+learn"}
 
 
 def test_the_bytes_of_a_message_are_those_of_its_arrays() -> None:
@@ -206,19 +214,19 @@ def test_the_bytes_of_a_message_are_those_of_its_arrays() -> None:
 
 
 def test_a_side_that_never_waits_is_seen_to_be_busy() -> None:
-    account, bell = Account(1, 1, 1), Bell()
+    account, bell = Account(1, 1), Bell()
     link, theirs = Link.pair()
-    post = SideContext(0, "learn-0", bell, account, link)
+    context = SideContext(0, "learn-0", bell, account, link)
     try:
-        post.tick()  # what was before, loading and making, is no work
-        assert account.sides[0][OfWorker.BUSY_NS] == 0
-        post.tick()
-        once = int(account.sides[0][OfWorker.BUSY_NS])
+        context.tick()  # what was before, loading and making, is no work
+        assert account.sides[0][OfSide.BUSY_NS] == 0
+        context.tick()
+        once = int(account.sides[0][OfSide.BUSY_NS])
         assert once > 0
         bell.ring()
-        post.wait()
-        assert account.sides[0][OfWorker.WAIT_NS] > 0
-        assert account.sides[0][OfWorker.TICK] == 3
+        context.wait()
+        assert account.sides[0][OfSide.WAIT_NS] > 0
+        assert account.sides[0][OfSide.TICK] == 3
     finally:
         link.close()
         theirs.close()

@@ -162,15 +162,21 @@ def _lanes(plan: Plan, graph: Graph, envs: int) -> None:
     ]
     eating = " and ".join(f"{count} {name}" for name, count in names)
     least = math.lcm(*(count for _, count in names)) if names else 1
-    if one_lane_each(home, graph):
-        acting = " and ".join(n for n in home.fragments if role_of(n, graph).every_step)
+    sharing = [(n, g.replicas or 1) for g in plan.groups for n in g.fragments if _shares_lanes(n, graph)]
+    acting = " and ".join(n for n in home.fragments if role_of(n, graph).every_step)
+    if one_lane_each(home, graph) and workers % least == 0 and envs % workers == 0:
+        name, count = next(each for each in sharing if each[1] > workers)
+        reason = (
+            f"{workers} replica{'s'[: workers > 1]} of {acting} cannot be shared among {count} {name}, each of which "
+            f"takes from one of them at least. Use {workers} {name} at most."
+        )
+    elif one_lane_each(home, graph):
         many = next(iter(sorted(names, key=lambda n: -n[1])), ("", 1))[0]
         reason = (
             f"{workers} replica{'s'[: workers > 1]} of {acting} cannot be shared evenly among {eating}, each of which "
             f"learns from whole replicas. Use a multiple of {least} of them, or fewer {many}."
         )
     else:
-        sharing = [(n, g.replicas or 1) for g in plan.groups for n in g.fragments if _shares_lanes(n, graph)]
         others = " and ".join(f"{count} {name}" for name, count in sharing)
         reason = (
             f"{workers} {steps} worker{'s'[: workers > 1]} with {envs} environments in all cannot share them among "

@@ -210,7 +210,7 @@ class _Execution:
         restored = checkpoints.load_latest(self.folder.checkpoints, engine.template(), telemetry.warn)
         self.counters.go_back(restored[1]["counters"] if restored else None)
         self.saved_steps = self.counters.learn_steps
-        if self.prepared.lockstep:  # all that came after is undone, and not lost: it will be done again
+        if self.prepared.synchrony.still:  # all that came after is undone, and not lost: it will be done again
             self.counters.ledger = Ledger.from_json(restored[1]["engine"]["samples"]) if restored else Ledger()
         if restored:
             engine.resume(restored[0], restored[1]["engine"])
@@ -247,8 +247,8 @@ class _Execution:
                     self._take(under_way(), telemetry)
                     under_way = None
                 self._save_in_passing(engine, telemetry)
-        # In lockstep nothing can have changed without a learn step, and workers that have just begun cannot be saved.
-        if counters.learn_steps and not (self.prepared.lockstep and counters.learn_steps == self.saved_steps):
+        # Where all is still, nothing changes without a learn step, and workers that have just begun cannot be saved.
+        if counters.learn_steps and not (self.prepared.synchrony.still and counters.learn_steps == self.saved_steps):
             self._save(engine, telemetry)
 
     def _dispatch_size(self) -> int:

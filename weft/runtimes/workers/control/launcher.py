@@ -232,8 +232,8 @@ class Launcher:
         sides = [self.blueprint.sides[s] for s in spec.sides]
         learns = any(role(s.role).computes_gradients or role(s.role).publishes for s in sides)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        copies = max((s.replicas for s in self.blueprint.sides if role(s.role).computes_gradients), default=1)
-        threads = max(1, cores // copies) if learns else 1
+        learners = {s.worker for s in self.blueprint.sides if role(s.role).computes_gradients}
+        threads = max(1, cores // max(1, len(learners))) if learns else 1
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC"):
             here.setdefault(name, str(threads))
         if spec.device == "cpu":

@@ -6,8 +6,9 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
-from drafts import drafted
+from drafts import drafted, loop, same, two_policies
 
+from weft.graph.graph import Graph
 from weft.plans import Machine
 from weft.runtimes.workers.control.launcher import Launcher
 
@@ -23,10 +24,10 @@ def variables(monkeypatch, tmp_path) -> Iterator[Callable[..., dict[str, dict[st
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
     made: list[Launcher] = []
 
-    def of(plan: str, gpus: int = 0, **outside: str) -> dict[str, dict[str, str]]:
+    def of(plan: str, gpus: int = 0, graph: Graph | None = None, **outside: str) -> dict[str, dict[str, str]]:
         for name, value in outside.items():
             monkeypatch.setenv(name, value)
-        blueprint = drafted(plan, machine=Machine(cores=8, gpus=gpus))
+        blueprint = drafted(plan, machine=Machine(cores=8, gpus=gpus), graph=graph)
         made.append(Launcher(blueprint, {}, {}, tmp_path))
         return {worker.name: made[-1]._environment(worker.index) for worker in blueprint.workers}
 
@@ -55,6 +56,24 @@ def threads(of: dict[str, dict[str, str]]) -> dict[str, int]:
 )
 def test_who_learns_shares_the_cores_and_others_have_one_thread(variables, plan, budget):
     assert threads(variables(plan)) == budget
+
+
+def test_a_map_has_one_thread_where_nothing_learns_beside_it(variables):
+    graph = loop().insert("mine", same)
+    assert threads(variables("(env+act)*2 | mine | learn", graph=graph)) == {
+        "env+act-0": 1,
+        "env+act-1": 1,
+        "mine-0": 1,
+        "learn-0": 8,
+    }
+    assert threads(variables("env+act | mine+learn", graph=graph)) == {"env+act-0": 1, "mine+learn-0": 8}
+
+
+def test_learners_of_several_policies_share_the_cores(variables):
+    budget = threads(variables("env*2 | act | learn.red*2 | learn.blue*2", graph=two_policies()))
+    learners = {f"learn.{team}-{rank}": 2 for team in ("red", "blue") for rank in (0, 1)}
+    assert budget == {"env-0": 1, "env-1": 1, "act.red+act.blue-0": 1} | learners
+    assert threads(variables("env+act | learn", graph=two_policies()))["learn.red+learn.blue-0"] == 8
 
 
 def test_more_learners_than_cores_have_a_thread_each(variables, monkeypatch):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from drafts import drafted
+from drafts import drafted, loop, same, two_policies
 
 from weft.runtimes.workers.control.supervisor import (
     MAX_EARLY_DEATHS,
@@ -63,6 +63,17 @@ def test_an_error_of_a_learner_whose_peer_was_killed_is_no_failure(first, lockst
     assert kinds(supervisor.handle(Died(named["learn-0"], HOW, True))) == [Tell, Recover]
 
 
+def test_an_error_of_one_policys_learner_is_not_put_down_to_anothers_death():
+    """Only replicas of one learner are one program."""
+    supervisor, named = supervised("(env+act)*2 | learn.red*2 | learn.blue*2", graph=two_policies())
+    assert kinds(supervisor.handle(Failed(named["learn.red-0"], "your network raised"))) == [Doubt]
+    assert kinds(supervisor.handle(Failed(named["learn.blue-0"], "another"))) == [Doubt]
+    (fail,) = supervisor.handle(Failed(named["learn.red-1"], "Gloo: closed by peer"))
+    assert fail == Fail("worker learn.red-0 failed: your network raised")
+    single, named = supervised("(env+act)*2 | learn.red | learn.blue", graph=two_policies())
+    assert kinds(single.handle(Failed(named["learn.red-0"], "your network raised"))) == [Fail]
+
+
 def test_an_error_that_all_learners_meet_fails_the_run_with_the_first():
     supervisor, named = supervised("env*2 | act | learn*2")
     assert supervisor.handle(Failed(named["learn-1"], "your network raised")) == [
@@ -100,10 +111,12 @@ def test_a_worker_that_was_never_ready_fails_the_run(killed, lockstep):
         ("(env+act)*2 | learn", "env+act-0"),
         ("(env+act+grad)*2 | apply", "env+act+grad-1"),
         ("(env+act)*2 | grad*2 | apply", "grad-0"),
+        ("(env+act)*2 | mine*2 | learn", "mine-1"),
+        ("env+mine | act | learn", "env+mine-0"),
     ],
 )
 def test_who_holds_nothing_of_the_state_is_replaced_alone(plan, name):
-    supervisor, named = supervised(plan)
+    supervisor, named = supervised(plan, graph=loop().insert("mine", same) if "mine" in plan else None)
     tell, replace = supervisor.handle(Died(named[name], HOW, True))
     assert replace == Replace(named[name])
     assert tell == Tell(f"worker {name} {HOW}: it is replaced")
@@ -118,10 +131,16 @@ def test_who_holds_nothing_of_the_state_is_replaced_alone(plan, name):
         ("env*2 | act | learn*2", "learn-1", ["learn-0", "learn-1"]),
         ("env*2 | (act+learn)*2", "act+learn-0", ["act+learn-0", "act+learn-1"]),
         ("(env+act+grad)*2 | apply", "apply-0", ["apply-0"]),
+        ("env+learn | act", "env+learn-0", ["env+learn-0"]),
+        (
+            "(env+act)*2 | learn.red*2 | learn.blue*2",
+            "learn.blue-0",
+            ["learn.red-0", "learn.red-1", "learn.blue-0", "learn.blue-1"],
+        ),
     ],
 )
 def test_when_a_learner_dies_all_learners_go_on_from_the_checkpoint(plan, name, all_of_them):
-    supervisor, named = supervised(plan)
+    supervisor, named = supervised(plan, graph=two_policies() if "red" in plan else None)
     tell, recover = supervisor.handle(Died(named[name], HOW, True))
     assert recover == Recover(tuple(named[n] for n in all_of_them))
     assert isinstance(tell, Tell)
@@ -143,7 +162,7 @@ def test_who_hangs_is_killed_and_so_dies():
     supervisor, named = supervised()
     tell, kill = supervisor.handle(Hung(named["env-0"], 61.2))
     assert kill == Kill(named["env-0"])
-    assert tell == Tell("worker env-0 has not got on for 61 s: it is killed and replaced")
+    assert tell == Tell("worker env-0 has made no progress for 61 s: it is killed and replaced")
     assert supervisor.restarts == 0, "it is counted when it is dead"
     assert kinds(supervisor.handle(Died(named["env-0"], HOW, True))) == [Tell, Replace]
     assert supervisor.restarts == 1

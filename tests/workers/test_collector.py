@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from weft.core.delivery import Delivery
+from weft.runtimes.synchrony import synchrony
 from weft.runtimes.workers import collector as collector_module
-from weft.runtimes.workers.collector import Collector, UnrollReader
-from weft.runtimes.workers.counting.account import Account, OfLane, OfLearner
+from weft.runtimes.workers.collector import Collector
+from weft.runtimes.workers.counting.account import Account, Fate, OfWire
+from weft.runtimes.workers.layout.blueprint import Wire
+from weft.runtimes.workers.wires import WireReader, WireWriter
 from weft.streams.bell import Bell
-from weft.streams.channel import ArraySpec, ChannelSpec, Stamp
+from weft.streams.channel import ArraySpec, ChannelSpec
 from weft.streams.registry import create, open_reader, open_writer
 
 STEPS = 10  # environment steps of an unroll
@@ -21,40 +24,66 @@ STEPS = 10  # environment steps of an unroll
 class Table:
     """Lanes' channels with a collector at their end. ``send`` makes an unroll of a lane with params of a version."""
 
-    def __init__(self, lanes: int = 3, *, pieces: int | None = None, capacity: int = 4, lockstep=False, max_lag=1):
-        self.account = Account(lanes, 1, 1)
+    def __init__(self, lanes: int = 3, *, capacity: int = 4, lockstep=False, max_lag=1):
+        self.account = Account(2, lanes)  # side 0 acts, side 1 learns
         self.bells = Bell(), Bell()
+        self.synchrony = synchrony(lockstep, max_lag)
         spec = ChannelSpec("unroll", (ArraySpec("x", (1,), "int64"),), capacity, Delivery.BLOCK, "inproc")
         self.created = [create(spec) for _ in range(lanes)]
-        self.writers = [open_writer(c.spec, self.bells[0], [self.bells[1]]) for c in self.created]
-        inlets = [
-            UnrollReader(i, open_reader(c.spec, self.bells[1], self.bells[0])) for i, c in enumerate(self.created)
+        self.wires = [
+            Wire(
+                i, f"unroll/{i}", "unroll", "act", 0, (1,), i, "inproc", capacity, Delivery.BLOCK, False, STEPS, max_lag
+            )
+            for i in range(lanes)
         ]
-        self.collector = Collector(
-            inlets, pieces or lanes, self.account, 0, lockstep=lockstep, max_lag=0 if lockstep else max_lag
+        self.writers = [self.writer(lane) for lane in range(lanes)]
+        self.collector = self.learner()
+
+    def writer(self, lane: int, life: int = 0) -> WireWriter:
+        """The writer of a lane in one of its lives."""
+        made = open_writer(self.created[lane].spec, self.bells[0], [self.bells[1]])
+        return WireWriter(self.wires[lane], made, self.account, life)
+
+    def learner(self, life: int = 0) -> Collector:
+        """The learner's collector, in one of its lives."""
+        readers = [open_reader(c.spec, self.bells[1], self.bells[0]) for c in self.created]
+        return Collector(
+            [WireReader(w, r, self.account, 1, life) for w, r in zip(self.wires, readers, strict=True)], self.synchrony
         )
-        self._sequence = itertools.count()
 
     def send(self, lane: int, version: int = 0) -> None:
         writer = self.writers[lane]
-        stamp = Stamp(lane, 0, writer.committed, version, STEPS)
-        assert writer.send([np.array([lane])], stamp, timeout=0)
-        self.account.lanes[lane][OfLane.COMMITTED] = writer.committed
-        self.account.lanes[lane][OfLane.BEGUN] = 0
+        places = writer.reserve()
+        assert places is not None
+        np.copyto(places[0], [lane])
+        writer.commit(version)
 
     def begin(self, lane: int, version: int) -> None:
-        self.account.lanes[lane][OfLane.BEGUN] = 1 + version
+        self.writers[lane].begin(version)
 
     def collect(self, version: int = 0) -> list[tuple[int, int]] | None:
         """The batch as (lane, version), where there is one."""
         batch = self.collector.collect(version)
         return None if batch is None else [(m.stamp.producer, m.stamp.version) for m in batch]
 
-    def counted(self, word: OfLearner) -> int:
-        return int(self.account.learners[0][word])
+    def train(self, version: int = 0, count: bool = True) -> None:
+        """Train on the batch that was collected."""
+        self.collector.count_lags(version)
+        self.collector.trained(version + 1, count=count)
+
+    def counted(self, fate: Fate) -> int:
+        return int(self.account.sides[1][fate])
 
     def released(self) -> list[int]:
-        return self.account.lanes[:, OfLane.RELEASED].tolist()
+        """Messages accounted for, by lane; their slots have gone back."""
+        taken = self.account.wires[:, OfWire.TAKEN].tolist()
+        assert [writer.released for writer in self.writers] == taken
+        return taken
+
+    def check(self) -> None:
+        """What was accounted for is trained on or dropped, and nothing twice."""
+        fates = sum(self.counted(fate) for fate in (Fate.TRAINED, Fate.STALE, Fate.DIED, Fate.LOST))
+        assert fates == STEPS * sum(self.account.wires[:, OfWire.TAKEN].tolist())
 
     def close(self) -> None:
         for created in self.created:
@@ -87,10 +116,12 @@ def test_in_lockstep_a_batch_is_one_of_each_lane_in_order_whenever_they_come(tab
     t.send(1)
     assert t.collect() == [(0, 0), (1, 0), (2, 0)]
     assert t.collect() == [(0, 0), (1, 0), (2, 0)], "until it was trained on, it is the same batch"
-    t.collector.trained()
+    t.train()
     assert t.released() == [1, 1, 1]
-    assert t.counted(OfLearner.TRAINED) == 3 * STEPS
+    assert t.counted(Fate.TRAINED) == 3 * STEPS
+    assert t.account.wires[:, OfWire.AFTER].tolist() == [1, 1, 1], "act may begin with params of version 1"
     assert t.collect(1) is None
+    t.check()
 
 
 def test_otherwise_a_batch_has_one_of_each_lane_before_a_second_of_any(table):
@@ -109,7 +140,7 @@ def test_the_quick_stand_in_for_the_slow_that_can_be_left_for_later(table):
     t.send(0)
     t.send(1)
     assert sorted(t.collect(0)) == [(0, 0), (0, 0), (1, 0)]
-    t.collector.trained()
+    t.train()
     assert t.released() == [2, 1, 0]
 
 
@@ -126,8 +157,8 @@ def test_a_batch_waits_for_a_lane_that_would_be_too_old_for_the_next(table, monk
     assert t.collect(1) is None
     t.send(2, 0)
     assert sorted(t.collect(1)) == [(0, 1), (1, 1), (2, 0)]
-    t.collector.trained()
-    assert t.counted(OfLearner.STALE) == 0
+    t.train()
+    assert t.counted(Fate.STALE) == 0
 
 
 def test_its_patience_has_an_end_and_begins_anew_with_the_next_batch(table, monkeypatch):
@@ -141,7 +172,7 @@ def test_its_patience_has_an_end_and_begins_anew_with_the_next_batch(table, monk
         assert t.collect(version) is None
         now[0] += collector_module.PATIENCE_SECONDS + 0.1
         assert t.collect(version) == [(0, version), (0, version)]
-        t.collector.trained()
+        t.train()
 
 
 def test_a_lane_that_is_not_being_built_is_not_waited_for(table):
@@ -158,12 +189,12 @@ def test_what_is_too_old_on_arrival_is_dropped_and_counted_once(table):
     t.send(0, 3)
     t.send(1, 5)
     assert t.collect(5) is None
-    assert t.counted(OfLearner.STALE) == 2 * STEPS
+    assert t.counted(Fate.STALE) == 2 * STEPS
     assert t.released() == [2, 0]
     t.send(0, 4)
     assert sorted(t.collect(5)) == [(0, 4), (1, 5)]
-    t.collector.trained()
-    assert (t.counted(OfLearner.STALE), t.counted(OfLearner.TRAINED)) == (2 * STEPS, 2 * STEPS)
+    t.train()
+    assert (t.counted(Fate.STALE), t.counted(Fate.TRAINED)) == (2 * STEPS, 2 * STEPS)
 
 
 def test_what_params_made_that_died_with_their_learner_is_counted_apart(table):
@@ -171,8 +202,8 @@ def test_what_params_made_that_died_with_their_learner_is_counted_apart(table):
     t.send(0, 7)
     t.send(0, 3)
     assert t.collect(3) == [(0, 3)]
-    assert t.counted(OfLearner.DIED) == STEPS
-    assert t.counted(OfLearner.STALE) == 0
+    assert t.counted(Fate.DIED) == STEPS
+    assert t.counted(Fate.STALE) == 0
 
 
 def test_what_is_dropped_behind_one_that_is_kept_goes_back_after_it(table):
@@ -182,11 +213,11 @@ def test_what_is_dropped_behind_one_that_is_kept_goes_back_after_it(table):
     t.send(0, 7)
     t.send(0, 3)
     assert t.collect(3) == [(0, 3), (0, 3)], "more of the quick, in place of the slow"
-    assert t.counted(OfLearner.DIED) == 0, "counted when its slot goes back"
+    assert t.counted(Fate.DIED) == 0, "counted when its slot goes back"
     assert t.released() == [0, 0]
-    t.collector.trained()
+    t.train()
     assert t.released() == [3, 0]
-    assert (t.counted(OfLearner.DIED), t.counted(OfLearner.TRAINED)) == (STEPS, 2 * STEPS)
+    assert (t.counted(Fate.DIED), t.counted(Fate.TRAINED)) == (STEPS, 2 * STEPS)
     t.send(0, 4)
     t.send(1, 4)
     assert sorted(t.collect(4)) == [(0, 4), (1, 4)]
@@ -197,40 +228,29 @@ def test_lags_are_counted_by_unrolls(table):
     t.send(0, 4)
     t.send(1, 3)
     t.collect(5)
+    assert t.collector.lags == {}, "not before it is trained on"
+    t.train(5)
     assert t.collector.lags == {1: 1, 2: 1}
-    t.collector.trained()
 
 
 def test_who_else_counts_what_was_trained_on_is_left_to_it(table):
     t = table(1)
     t.send(0)
     t.collect(0)
-    t.collector.trained(count=False)
-    assert t.counted(OfLearner.TRAINED) == 0
+    t.train(count=False)
+    assert t.counted(Fate.TRAINED) == 0
     assert t.released() == [1]
 
 
-def test_a_learner_takes_several_from_few_lanes_where_it_must(table):
-    """A batch may want more unrolls than there are lanes here."""
-    t = table(2, pieces=4)
-    for _ in range(2):
-        t.send(0)
-        t.send(1)
-    assert sorted(t.collect(0)) == [(0, 0), (0, 0), (1, 0), (1, 0)]
-
-
-def test_turns_are_taken_so_that_no_lane_is_always_last(table):
-    t = table(3, pieces=1, capacity=4)
-    for lane in range(3):
-        for _ in range(2):
-            t.send(lane)
+def test_turns_are_taken_so_that_no_lane_is_always_first(table):
+    t = table(3)
     first = []
     for _ in range(6):
-        ((lane, _),) = t.collect(0)
-        first.append(lane)
-        t.collector.trained()
-    assert sorted(first) == [0, 0, 1, 1, 2, 2]
-    assert set(first[:3]) == {0, 1, 2}
+        for lane in range(3):
+            t.send(lane)
+        first.append(t.collect(0)[0][0])
+        t.train()
+    assert first == [0, 1, 2, 0, 1, 2]
 
 
 def test_a_successor_finds_what_its_predecessor_had_taken_and_not_released(table):
@@ -238,8 +258,56 @@ def test_a_successor_finds_what_its_predecessor_had_taken_and_not_released(table
     t.send(0)
     t.send(1)
     assert t.collect(0) is not None  # and dies
-    inlets = [UnrollReader(i, open_reader(c.spec, t.bells[1], t.bells[0])) for i, c in enumerate(t.created)]
-    t.collector = Collector(inlets, 2, t.account, 0, lockstep=False, max_lag=1)
+    t.collector = t.learner(life=1)
     assert sorted(t.collect(0)) == [(0, 0), (1, 0)]
-    t.collector.trained()
+    t.train()
     assert t.released() == [1, 1]
+    assert t.account.wires[:, OfWire.READER_LIFE].tolist() == [1, 1]
+    t.check()
+
+
+def test_a_successor_leaves_alone_what_its_predecessor_had_accounted_for(table):
+    t = table(1, lockstep=True)
+    t.send(0)
+    assert t.collect(0) is not None
+    t.collector.readers[0].account(Fate.TRAINED)  # and dies before the slot goes back
+    t.send(0, 1)
+    t.collector = t.learner(life=1)
+    assert t.collect(1) == [(0, 1)], "not the one that was trained on"
+    assert t.counted(Fate.TRAINED) == STEPS
+    t.train(1)
+    assert t.released() == [2]
+    t.check()
+
+
+def test_what_a_killed_sender_numbered_and_never_sent_is_lost_and_counted_once(table):
+    t = table(2)
+    t.send(0)
+    t.account.wires[0][OfWire.SENT] += 1  # numbered, and killed before it was sent
+    t.writers[0] = t.writer(0, life=1)
+    assert t.writers[0].sequence == 2
+    t.send(0)
+    t.send(1)
+    assert sorted(t.collect(0)) == [(0, 0), (1, 0)]
+    t.train()
+    assert t.counted(Fate.LOST) == 0, "it is found when the next one comes"
+    t.send(1)
+    assert sorted(t.collect(0)) == [(0, 0), (1, 0)]
+    t.train()
+    assert t.counted(Fate.LOST) == STEPS
+    assert t.account.wires[:, OfWire.TAKEN].tolist() == [3, 2]
+    t.check()
+
+
+def test_wires_of_their_own_bounds_are_judged_by_them(table):
+    """Where gradients are applied singly, versions are counted faster."""
+    t = table(2, max_lag=1)
+    t.collector.readers[1].wire = replace(t.wires[1], max_lag=5)
+    t.send(0, 0)
+    t.send(1, 0)
+    assert t.collect(4) is None
+    assert t.counted(Fate.STALE) == STEPS
+    t.send(0, 4)
+    assert sorted(t.collect(4)) == [(0, 4), (1, 0)]
+    t.train(4)
+    t.check()
