@@ -24,7 +24,10 @@ NO_LIMIT = 10**9
 
 
 class Office:
-    """Everything that the workers of a plan share, in this process; ``task`` is what one of them is told."""
+    """Everything that the workers of a plan share, in this process; ``task`` is what one of them is told.
+
+    Shapes are found when it is made; ``open`` and ``close`` make and give back the rest, as often as one likes.
+    """
 
     def __init__(
         self,
@@ -52,12 +55,15 @@ class Office:
             channel="shm",
         )
         self.schemas = Schemas(self.blueprint, self.algorithm, pure_env=False)
+        self._specs = {n: replace(s, scheme="inproc") for n, s in self.schemas.channels().items()}
+
+    def open(self) -> None:
+        """Everything anew; to be closed."""
         self.account = Account(len(self.blueprint.sides), len(self.blueprint.wires))
         self.account.run[OfRun.LIMIT] = NO_LIMIT
         self.bells = {side.index: Bell() for side in self.blueprint.sides}
         self.link = Link.pair()
-        specs = self.schemas.channels()
-        self.created: dict[str, Created] = {n: create(replace(s, scheme="inproc")) for n, s in specs.items()}
+        self.created: dict[str, Created] = {name: create(spec) for name, spec in self._specs.items()}
 
     def task(self, worker: int, kind: type[Task] = Task, life: int = 0, account: Account | None = None) -> Task:
         """A worker's task; its sides are built from it."""

@@ -80,6 +80,7 @@ class Table:
 
     def __init__(self, *, lockstep: bool) -> None:
         office = Office(f"env*{LANES} | act | learn", Echo(), SPEC, envs=LANES * ROWS, lockstep=lockstep)
+        office.open()
         self.office, blueprint, lanes = office, office.blueprint, office.blueprint.lanes
         (act,), (learn,) = blueprint.sides_of("act"), blueprint.sides_of("learn")
         assert [lane.rows for lane in lanes] == [ROWS] * LANES
