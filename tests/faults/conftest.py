@@ -12,8 +12,8 @@ from running import Training
 
 @pytest.fixture
 def training(tmp_path: Path) -> Iterator[Callable[..., Training]]:
-    for module in ("faulty_envs.py", "faulty_algorithms.py"):
-        shutil.copy(Path(__file__).with_name(module), tmp_path / module)
+    for module in ("faulty_envs.py", "faulty_algorithms.py", "../mapped.py"):
+        shutil.copy(Path(__file__).parent / module, tmp_path)
     made: list[Training] = []
 
     def start(*arguments: str, run: str = "r") -> Training:

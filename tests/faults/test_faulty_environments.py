@@ -14,7 +14,7 @@ PLAN = ["--plan", "env*2 | act | learn", "--envs", "8", "--seed", "1", "--algo.h
 
 def test_a_worker_whose_environment_hangs_is_replaced(training):
     run = training("ppo", "faulty_envs:hangs_once", *PLAN, "--steps", "100000000", "--hang-seconds", "2")
-    run.wait(lambda: "has not got on for" in run.err, 60, "the one that hangs being found")
+    run.wait(lambda: "has made no progress for" in run.err, 60, "the one that hangs being found")
     run.wait(lambda: "it is replaced" in run.err, 20, "its being replaced")
     run.wait_for_learning(3)
     assert run.end(signal.SIGINT) == 130

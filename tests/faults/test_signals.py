@@ -31,7 +31,8 @@ def test_a_signal_ends_a_run_that_is_saved_and_goes_on(training):
     assert last["exit"] == "finished"
     assert last["env_steps"] >= more
     assert missing(last["samples"]) == 0
-    assert last["samples"]["trained"] == last["env_steps"], "what was trained on before is in the ledger"
+    batch = first["samples"]["trained"] / first["learn_steps"]
+    assert last["samples"]["trained"] == last["learn_steps"] * batch, "what was trained on before is in the ledger"
     assert last["samples"]["produced"] > first["samples"]["trained"]
     assert "resumed, but not exactly: all environments begin a fresh episode" in again.err
     # Seed 0 is that of the launcher, which looks at what a reset gives.
@@ -54,7 +55,7 @@ def test_a_learner_that_dies_while_the_run_ends_takes_nothing_from_the_ledger(tr
     summary = run.summary
     assert summary["restarts"] == 1
     assert missing(summary["samples"]) == 0
-    assert summary["samples"]["trained"] == summary["env_steps"] > 0
+    assert 0 < summary["samples"]["trained"] <= summary["env_steps"]
     assert "learner died" in summary["samples"]["dropped"]
 
 

@@ -50,7 +50,7 @@ def test_learns(plan, tmp_path):
     assert summary["restarts"] == 0
     ledger = Ledger.from_json(summary["samples"])
     assert ledger.balanced
-    assert ledger.trained == summary["env_steps"]
+    assert steps <= ledger.trained <= summary["env_steps"]
     assert set(ledger.dropped) <= {"stale"}
     assert sum(ledger.dropped.values()) < 0.2 * ledger.produced
     records = [json.loads(line) for line in Path(summary["run"], "metrics.jsonl").read_text().splitlines()]

@@ -7,7 +7,7 @@ time: it says which lanes are ready next.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -15,25 +15,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from drafts import drafted
-from weft.runtimes.roles.acting import Acting, sends_extras, unroll_block
+from tasks import Office
 
 from weft.core.buffers import timestep_buffers
-from weft.core.specs import Box, Discrete, EnvSpec, Spec
+from weft.core.specs import Box, Discrete, EnvSpec
 from weft.core.trees import unflatten
 from weft.core.types import Acted, TrainState
 from weft.graph.algorithm import Algorithm
 from weft.runtimes.hosted.blocks import Block
-from weft.runtimes.roles.act import ActSide, LaneState
-from weft.runtimes.roles.unroll_writer import UnrollWriter
-from weft.runtimes.workers.control.link import Link
-from weft.runtimes.workers.counting.account import Account, OfRun
-from weft.runtimes.workers.layout.schemas import channel_specs
+from weft.runtimes.roles.act import ACT, ActSide
+from weft.runtimes.workers.layout.blueprint import Side
 from weft.runtimes.workers.side import SideContext, Stopped
-from weft.runtimes.workers.weights import publish
-from weft.streams.bell import Bell
-from weft.streams.channel import Message, Reader, Stamp, Writer
-from weft.streams.registry import create, open_reader, open_writer
+from weft.runtimes.workers.weights import Publisher
+from weft.runtimes.workers.wiring import Task
+from weft.streams.channel import Message, Stamp
 
 LANES, ROWS, UNROLL = 5, 2, 3
 SPEC = EnvSpec("echo", Box((2,)), Discrete(1000))
@@ -60,7 +55,7 @@ class Echo(Algorithm):
 
 @dataclass
 class Scripted(SideContext):
-    """A post whose waiting is the script's turn; the run ends with it."""
+    """A side's place in the run whose waiting is the script's turn; the run ends with it."""
 
     script: Iterator[None] = field(default_factory=lambda: iter(()))
 
@@ -70,57 +65,40 @@ class Scripted(SideContext):
         self.tick()
 
 
+class ScriptedTask(Task):
+    """A task whose sides wait for the script."""
+
+    def context(self, side: Side) -> SideContext:
+        if side.index not in self._contexts:
+            bell = self.bells[side.index]
+            self._contexts[side.index] = Scripted(side.index, side.name, bell, self.account, self.link, self.life)
+        return self._contexts[side.index]
+
+
 class Table:
     """An act side for five lanes of two environments, and the other ends of its channels."""
 
     def __init__(self, *, lockstep: bool) -> None:
-        self.blueprint = drafted(f"env*{LANES} | act | learn", envs=LANES * ROWS, ring=1, lockstep=lockstep)
-        (act,), lanes = self.blueprint.kind("act"), self.blueprint.lanes
+        office = Office(f"env*{LANES} | act | learn", Echo(), SPEC, envs=LANES * ROWS, lockstep=lockstep)
+        office.open()
+        self.office, blueprint, lanes = office, office.blueprint, office.blueprint.lanes
+        (act,), (learn,) = blueprint.sides_of("act"), blueprint.sides_of("learn")
         assert [lane.rows for lane in lanes] == [ROWS] * LANES
-        self.algorithm = Echo().bind(Spec(SPEC, LANES * ROWS, 10))
-        self.account = Account(len(lanes), len(self.blueprint.sides), self.blueprint.counting)
-        self.account.run[OfRun.LIMIT] = 1
-        self.bell, self.link = Bell(), Link.pair()
-        specs = channel_specs(self.blueprint, self.algorithm, compiled=False)
-        self.created = {name: create(replace(spec, scheme="inproc")) for name, spec in specs.items()}
-        self.post = Scripted(act.index, act.name, self.bell, self.account, self.link[0])
-        publish(self.writer("params"), self.algorithm.init(jax.random.key(0)).params, 0)
-        self.acting = Acting(
-            self.post,
-            self.algorithm,
-            self.algorithm.graph(),
-            self.blueprint,
-            self.reader("params"),
-            seed=0,
-            each_step=True,
-        )
+        task, learner = office.task(act.worker, ScriptedTask), office.task(learn.worker)
+        params: Publisher = learner.publisher(learn, "learn")
+        params.publish(office.algorithm.init(jax.random.key(0)).params, 0)
+        self.side: ActSide = ACT.side(task, act)
+        self.acting = self.side.acting
         self.batches: list[int] = []  # how many lanes each was made for
         self.programs = self.acting.programs
         self.compiled = self.programs.act_and_value.call
-        for act in (self.programs.act, self.programs.act_and_value):
-            act.call = self._noting(act.call)
-        extras = sends_extras(self.algorithm, lockstep=lockstep, compiled=False)
-        self.block = unroll_block(self.algorithm, ROWS, extras=extras)
-        states = [
-            LaneState(
-                self.acting,
-                self.reader(f"timestep/{lane.index}"),
-                self.writer(f"action/{lane.index}"),
-                UnrollWriter(lane, self.writer(f"unroll/{lane.index}"), self.block, SPEC, self.account, 0),
-            )
-            for lane in lanes
-        ]
-        self.side = ActSide(self.acting, states)
-        self.timesteps = [self.writer(f"timestep/{i}") for i in range(LANES)]
-        self.actions = [self.reader(f"action/{i}") for i in range(LANES)]
-        self.unrolls = [self.reader(f"unroll/{i}") for i in range(LANES)]
+        for program in (self.programs.act, self.programs.act_and_value):
+            program.call = self._noting(program.call)
+        self.form = office.schemas.form(blueprint.wire("unroll/0"))
+        self.timesteps = [office.writer(f"timestep/{i}") for i in range(LANES)]
+        self.actions = [office.reader(f"action/{i}") for i in range(LANES)]
+        self.unrolls = [office.reader(f"unroll/{i}") for i in range(LANES)]
         self.sent = [0] * LANES
-
-    def writer(self, name: str) -> Writer:
-        return open_writer(self.created[name].spec, self.bell, [self.bell])
-
-    def reader(self, name: str) -> Reader:
-        return open_reader(self.created[name].spec, self.bell, self.bell)
 
     def _noting(self, program: Any) -> Any:
         def noted(params: Any, carry: Any, seen: Any, noise: Any) -> Any:
@@ -154,18 +132,16 @@ class Table:
     def unroll(self, lane: int) -> Block:
         message: Message | None = self.unrolls[lane].receive(0)
         assert message is not None
-        return jax.tree.unflatten(jax.tree.structure(self.block), message.arrays)
+        block: Block = self.form.unflatten(message.arrays)
+        return block
 
     def run(self, script: Iterator[None]) -> None:
-        self.post.script = script
+        self.side.context.script = script
         with pytest.raises(Stopped):
             self.side.run()
 
     def close(self) -> None:
-        for created in self.created.values():
-            created.close()
-        for end in (*self.link, self.bell, self.account):
-            end.close()
+        self.office.close()
 
 
 def seen_by(lane: int, step: int) -> np.ndarray:
@@ -223,7 +199,7 @@ def test_whoever_is_ready_goes_at_once_in_one_of_a_few_sizes_and_each_gets_its_o
 def test_the_sizes_grow_with_the_logarithm_of_the_lanes(table):
     t = table(lockstep=False)
     for lanes in (1, 2, 3, 8, 100, 1000):
-        sizes = ActSide(t.acting, (t.side.lanes * lanes)[:lanes])._sizes
+        sizes = ActSide(t.acting, (t.side.lanes * lanes)[:lanes], t.side._reports)._sizes
         assert sizes[-1] == lanes, "all of them fit into one"
         assert len(sizes) <= np.log2(lanes) + 2
         assert all(size < after <= 2 * size for size, after in pairwise(sizes)), "padding is less than half"
@@ -254,7 +230,7 @@ def test_a_new_act_tells_of_no_episode_whose_beginning_it_has_not_seen(table, se
     t = table(lockstep=False)
     t.sent[0] = sent
     said: list[tuple[int, float, int]] = []
-    t.side._telling.tell = lambda: None
+    t.side._reports.tell = lambda: None
 
     def environments() -> Iterator[None]:
         yield
@@ -262,7 +238,7 @@ def test_a_new_act_tells_of_no_episode_whose_beginning_it_has_not_seen(table, se
             t.send(0, 1.0, ended)
             yield
             t.take(0)
-        said.extend(t.side._telling.episodes[0])
+        said.extend(t.side._reports.of("act"))
 
     t.run(environments())
     assert sorted(said, reverse=True) == [(1, *episode) for episode in told]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from weft.core.errors import GraphError, UnknownName
+from weft.core.errors import GraphError, UnknownName, WeftError
 from weft.graph.fragment import Fragment, MapCode, Port, Schema
 from weft.graph.stream import Delivery, Rhythm, Stream
 
@@ -236,8 +237,9 @@ def _given(name: str, code: MapCode, schema: Schema, params: list[Schema], *, ho
         declared = gives(schema) if callable(gives) else schema if gives is None else gives
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct(tuple(x.shape), x.dtype), declared)
     key = jax.eval_shape(lambda: jax.random.key(0))
-    state = () if code.init is None else jax.eval_shape(code.init, key)
-    result = jax.eval_shape(lambda *x: step_messages(name, code.step(*x))[1], state, schema, *params)
+    with naming(name):
+        state = () if code.init is None else jax.eval_shape(code.init, key)
+        result = jax.eval_shape(lambda *x: step_messages(name, code.step(*x))[1], state, schema, *params)
     if not result:
         raise GraphError(
             f"fragment {name!r} gives no message at all: a pure step gives at least one. Only host code (host=True) "
@@ -252,6 +254,17 @@ def _given(name: str, code: MapCode, schema: Schema, params: list[Schema], *, ho
         if difference:
             raise GraphError(f"fragment {name!r} does not give what it declares: {difference}")
     return result[0]
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """What the code of a fragment raises within it says, in a note, which fragment it was."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, WeftError):
+            error.add_note(f"raised in fragment {name!r}")
+        raise
 
 
 def step_messages(name: str, result: Any) -> tuple[Any, list[Any]]:

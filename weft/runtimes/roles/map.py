@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from weft.core.errors import GraphError
 from weft.core.types import Array, Tree
 from weft.graph.fragment import Fragment, MapCode, Schema
-from weft.graph.graph import Graph, schema_difference, step_messages
+from weft.graph.graph import Graph, naming, schema_difference, step_messages
 from weft.runtimes.flow import Ran, Stage
 from weft.runtimes.roles.role import MessageRole
 
@@ -29,11 +29,14 @@ class MapRole(MessageRole):
         read = [s.name for name in code.reads for s in graph.into(fragment.name) if s.source == name]
 
         def init(key: Array) -> Tree:
-            return code.init(key) if code.init is not None else ()
+            with naming(fragment.name):
+                return code.init(key) if code.init is not None else ()
 
         def run(state: Tree, inputs: dict[str, Tree], params: dict[str, Tree], given: Array) -> Ran:
             message = next(iter(inputs.values())) if len(inputs) == 1 else inputs
-            state, messages = step_messages(fragment.name, code.step(state, message, *(params[name] for name in read)))
+            with naming(fragment.name):
+                given_back = code.step(state, message, *(params[name] for name in read))
+            state, messages = step_messages(fragment.name, given_back)
             if fragment.pure:
                 # A copy: a compiled function hands unchanged inputs through, and a host's buffers are written again.
                 state = jax.tree.map(jnp.copy, state)

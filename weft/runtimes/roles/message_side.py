@@ -76,6 +76,7 @@ class MessageSide:
         self._held: dict[tuple[str, int], tuple[WireReader, Message]] = {}  # received, and not yet used
         self._run = jax.jit(self._traced) if self._pure else self._on_host
         self.states: States = {}
+        self._before: States = {}  # of a map on params: its states before the newest
         self.context.saves = self._saved
 
     # ---- starting and saving ----------------------------------------------------------------------------------------
@@ -86,6 +87,7 @@ class MessageSide:
         saved = self._task.saved_states(self.flow.names)
         if saved is not None:
             self.states = {n: from_words(saved[n], self.states[n]) for n in self.flow.names}
+        self._before = self.states
         return {}
 
     def _fresh(self) -> States:
@@ -97,9 +99,12 @@ class MessageSide:
     def _saved(self) -> Saved | None:
         if self._blueprint.synchrony.still and (self._owed or self._held):
             return None
+        if not self._readers and any(weights.version < weights.published for weights in self._weights.values()):
+            return None
         if self._side.rank:
             return {}, []
-        words = {name: to_words(state) for name, state in self.states.items()}
+        # The newest params will be published again to the next life: its state is that from before them.
+        words = {name: to_words(state) for name, state in (self.states if self._readers else self._before).items()}
         states = [[name, len(leaves)] for name, leaves in words.items()]
         return {"states": states}, [leaf for leaves in words.values() for leaf in leaves]
 
@@ -122,8 +127,8 @@ class MessageSide:
         if not any(fresh) or version < 0:
             return False
         inputs = {leg: [weights.params] for leg, weights in self._weights.items()}
-        states, out = self._run(self.states, inputs, {})
-        self.states = states
+        self._before = self.states if self._pure else jax.tree.map(np.array, self.states)  # host code may write into it
+        self.states, out = self._run(self.states, inputs, {})
         for publisher, wire in self._publishers:
             for params in out.get((self.name, wire.stream), []):
                 publisher.publish(params, version)

@@ -40,7 +40,8 @@ class Saving:
     def kept_as(self, name: str) -> str:
         """The name that a fragment's state is kept under: params do not depend on how the plan splits learn."""
         fragment = self._graph.fragment(name)
-        return fragment.part_of if fragment.part_of and fragment.role.publishes else name
+        by_plan = fragment.part_of in self._prepared.graph.names  # else a map between them has parted them before
+        return fragment.part_of if by_plan and fragment.role.publishes else name
 
     def template(self) -> WorkerState:
         """Structure, shapes and dtypes."""

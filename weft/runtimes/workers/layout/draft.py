@@ -191,7 +191,8 @@ class _Drafting:
         for wire in self.wires:
             eaten = [w for w in self.wires if wire.writer in w.readers and w.samples and w.lane < 0]
             if wire.samples and eaten:  # a map of gradients hands on what several replicas send it
-                self.wires[wire.index] = replace(wire, in_round=sum(w.in_round for w in eaten))
+                round_ = sum(w.in_round for w in eaten)  # its reader holds all of a round until it has used them
+                self.wires[wire.index] = replace(wire, in_round=round_, capacity=max(wire.capacity, round_))
 
     def _of(self, fragment: str) -> list[Side]:
         return [side for side in self.sides if fragment in side.fragments]
