@@ -58,6 +58,11 @@ def evaluate(
 
     opened = run if isinstance(run, Run) else load(run, root=root)
     assert opened.source is not None
+    if opened.source.spec.teams:
+        raise ConfigError(
+            f"run {opened.folder.name!r} has several policies, and this version evaluates one: play it yourself with "
+            "run.policy(observation, policy=NAME)."
+        )
     policy = opened.policy_for(seed, greedy=greedy)
     return evaluate_policy(policy, opened.source, episodes=episodes, seed=opened.summary["seed"])
 

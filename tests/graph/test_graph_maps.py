@@ -237,7 +237,7 @@ def test_a_map_on_gradients_parts_learn():
 
 
 def test_gradients_are_a_stream_only_where_learn_comes_apart():
-    with pytest.raises(UnknownName, match="unknown stream 'gradients'"):
+    with pytest.raises(GraphError, match="'gradients' is there only where 'learn' comes apart into grad and apply"):
         graph_of(Whole()).insert("clip", same, on="gradients")
 
 

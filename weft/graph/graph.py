@@ -65,13 +65,15 @@ class Graph:
     def insert(
         self,
         name: str,
-        step: object,
+        step: object = None,
         init: object = None,
         *,
         on: str = "unroll",
         reads: str | Iterable[str] = (),
         host: bool = False,
         gives: object = None,
+        role: str = "map",
+        code: Any = None,
     ) -> Graph:
         """A graph with a fragment of your own on a stream, just before the stream's last reader.
 
@@ -81,12 +83,18 @@ class Graph:
 
         A pure step may change the message's shapes: they are found by tracing it. With ``host`` it is any Python
         function on NumPy arrays, and ``gives`` is what it gives: a schema, or a function of the schema that it takes;
-        left out, the same as it takes.
+        left out, the same as it takes. A fragment of another ``role`` has ``code`` in place of step and init, and gives
+        what it takes unless ``gives`` says otherwise.
         """
-        if not callable(step) or (init is not None and not callable(init)):
-            raise GraphError(f"fragment {name!r}: step and init must be functions, got {step!r} and {init!r}")
+        read = (reads,) if isinstance(reads, str) else tuple(dict.fromkeys(reads))
+        own_role = role != "map"
+        if not own_role:
+            if not callable(step) or (init is not None and not callable(init)):
+                raise GraphError(f"fragment {name!r}: step and init must be functions, got {step!r} and {init!r}")
+            code = MapCode(step, init, read)
+        elif step is not None or init is not None:
+            raise GraphError(f"fragment {name!r} has the role {role!r}: give it code=..., and no step or init")
         graph = self._with_stream(on)
-        code = MapCode(step, init, (reads,) if isinstance(reads, str) else tuple(reads))
         leg = [s for s in graph.streams if s.name == on]
         last = next((s for s in reversed(leg) if not graph._only_reads(s)), leg[-1])
         if last.rhythm is Rhythm.STEP:
@@ -95,11 +103,12 @@ class Graph:
                 f"fragment {name!r} cannot be on the stream {on!r}, which passes at every step. Fragments of your own "
                 f"sit on the slower ones: {', '.join(slower)}."
             )
-        sources = [graph._publisher(name, read) for read in code.reads]
+        sources = [graph._publisher(name, each) for each in read]
         params = [Port(s.name, s.schema) for s in sources]
-        schema = _given(name, code, last.schema, [p.schema for p in params], host=host, gives=gives)
+        declared = own_role or host
+        schema = _given(name, code, last.schema, [p.schema for p in params], declared=declared, gives=gives)
         fragment = Fragment(
-            name, (Port(on, last.schema), *params), (Port(on, schema),), not host, role_name="map", code=code
+            name, (Port(on, last.schema), *params), (Port(on, schema),), not host, role_name=role, code=code
         )
         at = graph.names.index(last.target)
         if last.delivery is Delivery.LATEST:  # what learn publishes passes it before it reaches its readers
@@ -187,6 +196,13 @@ class Graph:
                 parted = split_one(self, fragment)
                 if any(s.name == name for s in parted.streams):
                     return parted
+        for fragment in self.fragments:  # as if it came apart
+            if fragment.parts and any(s.name == name for s in split_one(self, fragment).streams):
+                raise GraphError(
+                    f"stream {name!r} is there only where {fragment.name!r} comes apart into "
+                    f"{' and '.join(fragment.parts)}. This algorithm makes several updates in one call, which do not "
+                    "(A2C's and IMPALA's do)."
+                )
         raise UnknownName("stream", name, {s.name for s in self.streams})
 
     def _publisher(self, reader: str, name: str) -> Stream:
@@ -229,13 +245,13 @@ class Graph:
                 raise GraphError(f"{where}: the {side} port of {fragment.name!r} disagrees: {difference}")
 
 
-def _given(name: str, code: MapCode, schema: Schema, params: list[Schema], *, host: bool, gives: object) -> Schema:
-    """The schema of what a map gives."""
+def _given(name: str, code: Any, schema: Schema, params: list[Schema], *, declared: bool, gives: object) -> Schema:
+    """The schema of what a fragment gives: as ``declared``, or else by tracing a map's step."""
     import jax
 
-    if host:
-        declared = gives(schema) if callable(gives) else schema if gives is None else gives
-        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(tuple(x.shape), x.dtype), declared)
+    if declared:
+        said = gives(schema) if callable(gives) else schema if gives is None else gives
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(tuple(x.shape), x.dtype), said)
     key = jax.eval_shape(lambda: jax.random.key(0))
     with naming(name):
         state = () if code.init is None else jax.eval_shape(code.init, key)

@@ -211,7 +211,8 @@ def _one_owner(plan: Plan, setting: _Setting) -> _Refusal | None:
         if owner is not None and (group.replicas or 1) > 1:
             others = [p for f in graph.fragments if owner in f.parts for p in f.parts if p != owner]
             apart = f" apart from {others[0]!r}" if others else ""
-            reason = f"{_called(group, plan)} replicates {owner!r}{apart}: the params have one owner"
+            why = "the params have one owner" if role_of(owner, graph).publishes else "there is one of it at most"
+            reason = f"{_called(group, plan)} replicates {owner!r}{apart}: {why}"
             return _Refusal(reason, plan.with_group(index, replicas=1))
     return None
 

@@ -61,3 +61,22 @@ def learner_of(graph: Graph, act: str) -> str | None:
 def unroll_stream(graph: Graph, act: str) -> str:
     """The name of the stream of messages that an act gives."""
     return next(s.name for s in graph.out_of(act) if s.counted)
+
+
+def samples_eaten(graph: Graph, publishers: list[str], made: int) -> dict[str, int]:
+    """Environment steps in one learn call of each learner, where an act makes ``made`` of them in an unroll.
+
+    A map may hand on more or fewer steps than it takes: the lengths in time say in which ratio.
+    """
+    eaten = {}
+    for name in publishers:
+        lengths = [_length(graph, name), _length(graph, next(n for n in act_names(graph)), outgoing=True)]
+        eaten[name] = made * lengths[0] // lengths[1] if all(lengths) else made
+    return eaten
+
+
+def _length(graph: Graph, name: str, *, outgoing: bool = False) -> int:
+    streams = graph.out_of(name) if outgoing else graph.into(name)
+    rewards = [getattr(s.schema, "reward", None) for s in streams if s.counted]
+    found = [r.shape[0] for r in rewards if r is not None and len(r.shape) == 2]
+    return int(found[0]) if found else 0

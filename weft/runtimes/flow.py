@@ -187,10 +187,13 @@ def stage_of(fragment: Fragment, graph: Graph) -> Stage:
 
 
 def flat_metrics(names: Iterable[str], metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The metrics of several learners by one name each: as they are where there is one, else ``red/loss``."""
-    several = len(list(names)) > 1
+    """Metrics by one name each: a learner's as they are where there is one (``names``), else ``red/loss``.
+
+    Those of a fragment that does not learn have its name in front.
+    """
+    learners = list(names)
     return {
-        f"{name.partition('.')[2] or name}/{key}" if several else key: value
+        key if [name] == learners else f"{name.partition('.')[2] or name}/{key}": value
         for name, found in metrics.items()
         for key, value in found.items()
     }

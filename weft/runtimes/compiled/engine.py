@@ -17,7 +17,7 @@ import numpy as np
 from weft.core.types import Array, Metrics, TrainState, Tree
 from weft.envs.protocol import JaxEnv
 from weft.graph.graph import Graph
-from weft.runtimes.actors import actors_of, params_legs, publishers_of, unroll_stream
+from weft.runtimes.actors import actors_of, params_legs, publishers_of, samples_eaten, unroll_stream
 from weft.runtimes.compiled.episodes import EpisodeSlices
 from weft.runtimes.compiled.replicas import AXIS, Layout, Spread
 from weft.runtimes.compiled.rollout import LoopState, make_rollout
@@ -65,6 +65,7 @@ class FusedEngine:
         self._names = [actor.name for actor in actors]
         self._publishers = publishers_of(graph)
         self._steps = envs * actors[0].algorithm.unroll * max(layout.seeds, 1)
+        self._eaten = samples_eaten(graph, self._publishers, self._steps)
         rollout, flow = make_rollout(actors, env), Flow(graph, graph.names)
         legs = params_legs(graph)
         over_replicas = _episodes_over(layout)
@@ -79,7 +80,7 @@ class FusedEngine:
             loop, unrolls, slices = rollout.unroll(params, state.loop)
             messages = {(name, unroll_stream(graph, name)): [unroll] for name, unroll in unrolls.items()}
             flowed = flow.run(fragments, messages, newest)
-            self._calls = min((len(found) for found in flowed.metrics.values()), default=1)
+            self._calls = min(len(flowed.metrics[name]) for name in self._publishers)
             metrics = flat_metrics(self._publishers, {n: mean_of(found) for n, found in flowed.metrics.items()})
             finite = [one for found in flowed.finite.values() for one in found]
             both = Finite(*(jnp.stack(x).all() if len(x) > 1 else x[0] for x in zip(*finite, strict=True)))
@@ -167,7 +168,7 @@ class FusedEngine:
             any(bool(np.any(column.cut_again)) for column in slices),
             {},
             iterations * self._steps * len(self._names),
-            calls * self._steps * len(self._publishers),
+            calls * sum(self._eaten.values()),
         )
 
 

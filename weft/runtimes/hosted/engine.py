@@ -18,7 +18,7 @@ import numpy as np
 from weft.core.types import Metrics, TrainState, Tree, Unroll
 from weft.envs.protocol import EnvSource
 from weft.graph.graph import Graph
-from weft.runtimes.actors import act_names, params_legs, publishers_of, steps_of
+from weft.runtimes.actors import act_names, params_legs, publishers_of, samples_eaten, steps_of
 from weft.runtimes.compiled.replicas import Layout
 from weft.runtimes.flow import Finite, Flow, States, flat_metrics, on_host
 from weft.runtimes.hosted.programs import Recall
@@ -105,6 +105,7 @@ class HostedEngine:
         self._series = max(layout.seeds, len(self._legs) if len(self._legs) > 1 else 1)
         self._roll, self._segments = make_roll(graph, source, layout, envs, seed)
         self._stages = steps_of(graph), "+".join(act_names(graph)), "+".join(self._publishers)
+        self._eaten = samples_eaten(graph, self._publishers, self._roll.env_steps)
         self._fragments: States | None = None
 
     def start(self) -> None:
@@ -138,6 +139,7 @@ class HostedEngine:
         stepping, acting, learning = self._stages
         shares = dict.fromkeys(self._stages, 0.0)
         env_steps = unlearned = 0
+        figures: dict[str, Any] = {}  # what fragments that do not learn have measured, as it was last
         while min(len(calls) for calls in metrics.values()) < learn_steps:
             assert self._fragments is not None
             began = time.perf_counter()
@@ -149,7 +151,10 @@ class HostedEngine:
             began = time.perf_counter()
             self._fragments, learned = self._segments.run(fragments, rolled.unrolls, rolled.recalls, newest)
             for name, calls in learned.metrics.items():
-                metrics[name] += calls
+                if name in metrics:
+                    metrics[name] += calls
+                else:
+                    figures |= {f"{name}/{key}": value for key, value in calls[-1].items()}
             finite += [one for calls in learned.finite.values() for one in calls]
             jax.block_until_ready(learned.finite or self._fragments)
             self._roll.learned()
@@ -171,8 +176,11 @@ class HostedEngine:
             good, rewards = all(f.learned.all() for f in flags), all(f.rewards.all() for f in flags)
             flat = flat_metrics(self._publishers, columns)
             made = env_steps * len(self._legs)
-            trained = self._roll.env_steps * sum(len(rows) for rows in host.values())
-            return Report(learn_calls, env_steps, flat, episodes, good, rewards, False, shares, made, trained)
+            trained = sum(self._eaten[name] * len(rows) for name, rows in host.items())
+            told = {name: float(np.mean(value)) for name, value in jax.device_get(figures).items()}
+            return Report(
+                learn_calls, env_steps, flat, episodes, good, rewards, False, shares, made, trained, figures=told
+            )
 
         return fetch
 

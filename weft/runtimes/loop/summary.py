@@ -44,6 +44,15 @@ def summarise(prepared: Prepared, counters: Counters, folder: Path, how: str, pa
             }
             for k, window in enumerate(counters.windows)
         ]
+    if len(counters.series) > 1 and not prepared.seeds:
+        summary["policies"] = {
+            name: {
+                "return_mean": window.return_mean,
+                "episodes": window.total,
+                "params_sha256": params_sha256(params.get(name, {})),
+            }
+            for name, window in zip(counters.series, counters.windows, strict=True)
+        }
     if counters.streams:
         summary["streams"] = counters.streams
     return summary

@@ -12,6 +12,7 @@ from weft.core.errors import ConfigError
 from weft.core.types import Tree
 from weft.envs.protocol import EnvSource
 from weft.graph.algorithm import Algorithm
+from weft.runtimes.actors import actors_of
 from weft.runtimes.policies.policy import Policy
 
 
@@ -21,31 +22,44 @@ class Run:
 
     folder: Path
     algorithm: Algorithm  # bound
-    params: Tree  # NumPy; with several seeds each leaf has a seed axis in front
+    params: Tree  # NumPy; with several seeds each leaf has a seed axis in front; with several policies a dict of theirs
     summary: dict[str, Any]
     seeds: int = 0
     source: EnvSource | None = field(default=None, repr=False, compare=False)  # the environment it was trained in
-    _policies: dict[int, Policy] = field(default_factory=dict, repr=False, compare=False)
+    _policies: dict[tuple[int, str], Policy] = field(default_factory=dict, repr=False, compare=False)
 
-    def policy(self, observation: Tree, action_mask: Any = None, *, seed: int = 0) -> Any:
+    def policy(self, observation: Tree, action_mask: Any = None, *, seed: int = 0, policy: str = "") -> Any:
         """The greedy action for an observation, or for a batch of them; ``seed`` counts from 0 where there are several.
 
-        Remembers from call to call where the policy is recurrent: ``run.policy_for(seed).reset()`` begins an episode.
-        Raises ConfigError where the run has not so many seeds.
+        ``policy`` names one of several. Remembers from call to call where the policy is recurrent:
+        ``run.policy_for(seed).reset()`` begins an episode. Raises ConfigError where the run has no such seed or policy.
         """
-        return self.policy_for(seed)(observation, action_mask)
+        return self.policy_for(seed, policy=policy)(observation, action_mask)
 
-    def policy_for(self, seed: int = 0, *, greedy: bool = True) -> Policy:
-        """The policy of one seed, counted from 0, as an object of its own. Raises ConfigError where it has no such."""
+    def policy_for(self, seed: int = 0, *, greedy: bool = True, policy: str = "") -> Policy:
+        """The policy of one seed, counted from 0, or one of several, as an object of its own.
+
+        Raises ConfigError where the run has no such seed or policy.
+        """
         trained = max(self.seeds, 1)
         if seed not in range(trained):
             known = "one seed: seed=0 is its policy" if trained == 1 else f"{trained} seeds: seed=0 to {trained - 1}"
             raise ConfigError(f"seed={seed}: run {self.folder.name!r} was trained with {known}, whatever --seed was")
+        algorithm, params = self._named(policy)
+        if self.seeds:
+            params = jax.tree.map(lambda x: x[seed], params)
         if not greedy:
-            return Policy(self.algorithm, self._params_of(seed), greedy=False)
-        if seed not in self._policies:
-            self._policies[seed] = Policy(self.algorithm, self._params_of(seed))
-        return self._policies[seed]
+            return Policy(algorithm, params, greedy=False)
+        if (seed, policy) not in self._policies:
+            self._policies[seed, policy] = Policy(algorithm, params)
+        return self._policies[seed, policy]
 
-    def _params_of(self, seed: int) -> Tree:
-        return jax.tree.map(lambda x: x[seed], self.params) if self.seeds else self.params
+    def _named(self, policy: str) -> tuple[Algorithm, Tree]:
+        """The algorithm and the params of a policy; of the only one, unless named."""
+        actors = {actor.name.partition(".")[2]: actor for actor in actors_of(self.algorithm.graph())}
+        if len(actors) == 1 and not policy:
+            return next(iter(actors.values())).algorithm, self.params
+        if policy not in actors or len(actors) == 1:
+            known = ", ".join(name for name in actors if name) or "one, without a name"
+            raise ConfigError(f"policy={policy!r}: run {self.folder.name!r} has the policies: {known}")
+        return actors[policy].algorithm, self.params[policy]

@@ -156,6 +156,11 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
     for fragment in graph.fragments:
         if isinstance(fragment.code, Algorithm) and fragment.code is not bound:
             fragment.code.check()
+            if fragment.code.unroll != bound.unroll:
+                raise ConfigError(
+                    f"{fragment.name!r} has unrolls of {fragment.code.unroll} steps, and {type(bound).__name__}.unroll "
+                    f"is {bound.unroll}: give all policies of a run the same."
+                )
     asked = {name: getattr(config, name) for name in declared(RunConfig)}
     filled = {"algorithm": bound, "plan": plan, "steps": steps, "envs": envs, "lockstep": lockstep}
     return Prepared(

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from weft.core.errors import GraphError
-from weft.core.types import Tree
+from weft.core.types import Metrics, Tree
 from weft.graph.stream import Delivery
 from weft.runtimes.flow import Flow, Leg, States
 from weft.runtimes.hosted.blocks import as_message
@@ -40,6 +40,14 @@ class _Owed(NamedTuple):
 
     taken: list[tuple[WireReader, Message]]
     until: list[tuple[WireWriter, int]]  # of each wire, the number that must have been released
+
+
+class _Made(NamedTuple):
+    """What the stage made of what it was given."""
+
+    states: States
+    out: dict[Leg, list[Tree]]
+    metrics: Metrics
 
 
 class MessageSide:
@@ -128,7 +136,7 @@ class MessageSide:
             return False
         inputs = {leg: [weights.params] for leg, weights in self._weights.items()}
         self._before = self.states if self._pure else jax.tree.map(np.array, self.states)  # host code may write into it
-        self.states, out = self._run(self.states, inputs, {})
+        self.states, out, _ = self._run(self.states, inputs, {})
         for publisher, wire in self._publishers:
             for params in out.get((self.name, wire.stream), []):
                 publisher.publish(params, version)
@@ -188,7 +196,10 @@ class MessageSide:
     def _handle(self, held: list[tuple[WireReader, Message]], inputs: dict[Leg, list[Tree]], only: Wire | None) -> None:
         """Run the stage, and send what it gives: on the wires of the lane of ``only``, or cut into all lanes."""
         newest = {leg: weights.params for leg, weights in self._weights.items()}
-        states, out = self._run(self.states, inputs, newest if self._pure else jax.device_get(newest))
+        states, out, metrics = self._run(self.states, inputs, newest if self._pure else jax.device_get(newest))
+        if metrics:
+            figures = {f"{self.name}/{key}": float(np.mean(value)) for key, value in jax.device_get(metrics).items()}
+            self.context.link.say("figures", figures)
         version = min(message.stamp.version for _, message in held)
         parcels = self._parcels(out, only)
         for writer, messages in parcels:  # room for the first: what is accounted for must not wait
@@ -263,25 +274,19 @@ class MessageSide:
 
     # ---- the stage --------------------------------------------------------------------------------------------------
 
-    def _traced(
-        self, states: States, inputs: dict[Leg, list[Tree]], newest: dict[Leg, Tree]
-    ) -> tuple[States, dict[Leg, list[Tree]]]:
+    def _traced(self, states: States, inputs: dict[Leg, list[Tree]], newest: dict[Leg, Tree]) -> _Made:
         if not self._readers:
             return self._of_params(states, inputs)
         flowed = self.flow.run(states, inputs, newest)
-        return flowed.states, flowed.out
+        metrics = flowed.metrics.get(self.name)
+        return _Made(flowed.states, flowed.out, metrics[-1] if metrics else {})
 
-    def _on_host(
-        self, states: States, inputs: dict[Leg, list[Tree]], newest: dict[Leg, Tree]
-    ) -> tuple[States, dict[Leg, list[Tree]]]:
-        if not self._readers:
-            return self._of_params(states, jax.device_get(inputs))
-        flowed = self.flow.run(states, inputs, newest)
-        return flowed.states, flowed.out
+    def _on_host(self, states: States, inputs: dict[Leg, list[Tree]], newest: dict[Leg, Tree]) -> _Made:
+        return self._traced(states, inputs if self._readers else jax.device_get(inputs), newest)
 
-    def _of_params(self, states: States, inputs: dict[Leg, list[Tree]]) -> tuple[States, dict[Leg, list[Tree]]]:
+    def _of_params(self, states: States, inputs: dict[Leg, list[Tree]]) -> _Made:
         stage = self.flow.stages[self.name]
         ran = stage.run(states[self.name], {leg[1]: found[0] for leg, found in inputs.items()}, {}, np.zeros(()))
         if any(len(found) != 1 for found in ran.messages.values()):
             raise GraphError(f"fragment {self.name!r} is on a stream of params, and must give one message for each")
-        return {self.name: ran.state}, {(self.name, port): found for port, found in ran.messages.items()}
+        return _Made({self.name: ran.state}, {(self.name, port): found for port, found in ran.messages.items()}, {})

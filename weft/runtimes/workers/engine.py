@@ -61,6 +61,7 @@ class WorkersEngine:
         self._lags = Lags()
         self._ledger = AccountLedger(launch.blueprint)
         self._told_restarts = 0
+        self._figures: dict[str, float] = {}  # what fragments that do not learn have measured, as it was last
 
     @property
     def asynchronous(self) -> bool:
@@ -217,6 +218,8 @@ class WorkersEngine:
                 if not said.body["learned"] and self._bad is None:
                     self._bad = said.body["version"]
                 self._lags.add(said.body["lags"])
+            case "figures":
+                self._figures |= said.body
             case "episodes":
                 self._episodes[said.body["series"]] += [tuple(episode) for episode in said.body["episodes"]]
 
@@ -238,7 +241,7 @@ class WorkersEngine:
         episodes, self._episodes = self._episodes, [[] for _ in self._episodes]
         launcher = self._pool.launcher
         self._gauges.look(launcher.account, calls)
-        lags, figures = self._lags.figures(), self._gauges.figures(launcher.account)
+        lags, figures = self._lags.figures(), self._gauges.figures(launcher.account) | self._figures
         trained = last * self.prepared.steps_per_learn if self._bad is None else 0
         return Report(
             calls,
