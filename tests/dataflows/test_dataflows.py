@@ -81,7 +81,7 @@ def test_workers_learn_in_lockstep_what_one_process_learns(flow, plan, here):
         run = prepared(flow, plan)
     found = learned(run)
     assert farthest(found.params, inline(flow).params) < TOLERANCE
-    assert found.episodes == inline(flow).episodes
+    np.testing.assert_allclose(found.episodes, inline(flow).episodes, rtol=1e-5)  # float32 in a program, else float64
     assert found.samples.balanced
     assert found.samples.trained == run.steps * len(run.series)
     assert found.samples.dropped == {}

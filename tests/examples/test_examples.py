@@ -60,7 +60,8 @@ def test_the_workers_example_runs_and_measures_its_streams(here: Path, capsys: p
 
     example = load("workers", here)
     run = example.main(steps=16_384, **QUIET)
-    assert (run.summary["exit"], run.summary["env_steps"]) == ("finished", 16_384)
+    assert (run.summary["exit"], run.summary["samples"]["trained"]) == ("finished", 16_384)
+    assert run.summary["env_steps"] >= 16_384, "environments run ahead of learn"
     assert capsys.readouterr().out.endswith(f", kept in {run.folder}\n")
     assert "\npython examples/workers.py\n" in example.__doc__
     streams, samples = run.summary["streams"], run.summary["samples"]

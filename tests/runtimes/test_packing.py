@@ -94,6 +94,6 @@ def test_small_leaves_lie_in_one_array_and_large_ones_apart():
 
 
 def test_nothing_to_record():
-    end, found = scan_packed(lambda carry, x: (carry + 1, ()), jnp.int32(0), np.zeros((T, B)), T)
+    end, found = scan_packed(lambda carry, x: (carry + 1, ()), jnp.int32(0), np.zeros((T, B), np.float32), T)
     assert int(end) == T
     assert found == ()

@@ -30,9 +30,14 @@ class Measured:
 
 
 Rates: TypeAlias = Mapping[str, Measured]
-"""By a stream's name; streams that were not measured are not there."""
+"""By a stream's name, of a leg behind a map ``unroll.relabel``; streams that were not measured are not there."""
 
 _SHORT = {"float": "f", "bfloat": "bf", "uint": "u", "int": "i", "complex": "c"}
+
+
+def rate_of(rates: Rates, stream: Stream) -> Measured | None:
+    """What was measured on a stream: of a leg behind a map by the map's name too."""
+    return rates.get(f"{stream.name}.{stream.source}", rates.get(stream.name))
 
 
 def describe_schema(schema: Schema, limit: int = 4) -> str:

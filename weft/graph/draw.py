@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.core.errors import GraphError
-from weft.graph.describe import Rates, describe_bytes, describe_rate, describe_rhythm, describe_schema
+from weft.graph.describe import Rates, describe_bytes, describe_rate, describe_rhythm, describe_schema, rate_of
 from weft.graph.graph import Graph
 from weft.graph.stream import Stream
 
@@ -179,7 +179,7 @@ MEASURED = ("messages/s", "each", "bytes/s")
 def _measured(graph: Graph, groups: Mapping[str, Sequence[str]], rates: Rates) -> list[tuple[str, list[str]]]:
     columns: tuple[list[str], ...] = ([], [], [])
     for stream in graph.streams:
-        rate = rates.get(stream.name) if travels(graph, groups, stream) == "between groups" else None
+        rate = rate_of(rates, stream) if travels(graph, groups, stream) == "between groups" else None
         if rate is None:
             words = ("", "", "")
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from weft.graph.describe import Rates, describe_bytes, describe_rate, describe_rhythm, describe_schema
+from weft.graph.describe import Rates, describe_bytes, describe_rate, describe_rhythm, describe_schema, rate_of
 from weft.graph.draw import Groups, check_groups, travels
 from weft.graph.graph import Graph
 
@@ -34,7 +34,7 @@ def draw_mermaid(graph: Graph, groups: Groups | None = None, rates: Rates | None
             describe_schema(stream.schema),
             f"{describe_bytes(stream.message_bytes)} {describe_rhythm(stream)}",
         ]
-        if rates and arrow == "==>" and (rate := rates.get(stream.name)) is not None:
+        if rates and arrow == "==>" and (rate := rate_of(rates, stream)) is not None:
             each = describe_bytes(rate.bytes_per_message)
             what.append(f"measured: {describe_rate(rate.messages_per_second)} of {each}")
         lines.append(f"    {ids[stream.source]} {arrow}|{_text(*what)}| {ids[stream.target]}")

@@ -33,7 +33,7 @@ class GradSide:
 
     def __init__(self, task: Task, side: Side) -> None:
         self.context, self._task = task.context(side), task
-        graph = task.schemas.graph
+        graph = task.schemas.graph_of(side)
         self.flow = Flow(graph, side.fragments)
         self.name = side.fragments[-1]
         self.batches = Batches(task, side)

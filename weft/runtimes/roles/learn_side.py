@@ -35,7 +35,7 @@ class LearnSide:
 
     def __init__(self, task: Task, side: Side) -> None:
         self.context, self.rank, self._task = task.context(side), side.rank, task
-        graph = task.schemas.graph
+        graph = task.schemas.graph_of(side)
         self.layout = Layout(task.learner_devices)
         self.flow = Flow(graph, side.fragments)
         (self.name,) = [name for name in publishers_of(graph) if name in side.fragments]

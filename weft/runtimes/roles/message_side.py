@@ -56,7 +56,7 @@ class MessageSide:
     def __init__(self, task: Task, side: Side) -> None:
         self.context, self._task, self._side = task.context(side), task, side
         (self.name,) = side.fragments
-        self._blueprint, graph = task.blueprint, task.schemas.graph
+        self._blueprint, graph = task.blueprint, task.schemas.graph_of(side)
         self.flow = Flow(graph, side.fragments)
         self._pure = self.flow.stages[self.name].pure
         into = [w for w in self._blueprint.into(side.index) if w.samples]

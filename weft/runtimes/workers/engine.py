@@ -11,7 +11,6 @@ import numpy as np
 from weft.core.errors import WorkerFailed
 from weft.core.types import TrainState, Tree
 from weft.graph.role import role
-from weft.graph.split import split
 from weft.runtimes.flow import flat_metrics
 from weft.runtimes.loop.engine import Episode, Report
 from weft.runtimes.prepare.config import Prepared
@@ -32,8 +31,7 @@ class WorkersEngine:
     def __init__(self, prepared: Prepared, launch: LaunchSpec, logs: Path, hang_seconds: float) -> None:
         self.prepared, self.blueprint, self._launch = prepared, launch.blueprint, launch
         self.warn: Callable[[str], None] = lambda text: None  # replaced by what shows it
-        names = [name for side in self.blueprint.sides for name in side.fragments]
-        self._saving = Saving(prepared, launch.blueprint, split(prepared.graph, names))
+        self._saving = Saving(prepared, launch.blueprint)
         self._pool = WorkerPool(
             launch.blueprint,
             logs,

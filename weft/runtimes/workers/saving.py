@@ -8,7 +8,6 @@ import jax
 import numpy as np
 
 from weft.core.types import Tree
-from weft.graph.graph import Graph
 from weft.graph.role import role
 from weft.runtimes.actors import actors_of
 from weft.runtimes.compiled.rollout import make_rollout
@@ -17,6 +16,7 @@ from weft.runtimes.prepare.config import Prepared
 from weft.runtimes.workers.control.link import LinkMessage
 from weft.runtimes.workers.lane_checkpoint import from_words, join_rows, lane_schema, to_words
 from weft.runtimes.workers.layout.blueprint import Blueprint
+from weft.runtimes.workers.layout.schemas import Schemas
 
 Words = list["np.ndarray[Any, Any]"]
 
@@ -29,13 +29,16 @@ class WorkerState(NamedTuple):
 
 
 class Saving:
-    """What a run in workers saves. ``graph`` as the plan splits it."""
+    """What a run in workers saves."""
 
-    def __init__(self, prepared: Prepared, blueprint: Blueprint, graph: Graph) -> None:
-        self._prepared, self._blueprint, self._graph = prepared, blueprint, graph
-        below = [f.name for f in graph.fragments if not f.role.every_step]
-        self.flow = Flow(graph, below)
-        self._whole = {name: self.kept_as(name) for name in self.flow.names}
+    def __init__(self, prepared: Prepared, blueprint: Blueprint) -> None:
+        self._prepared, self._blueprint = prepared, blueprint
+        schemas = Schemas(blueprint, prepared.algorithm, pure_env=prepared.source.pure is not None)
+        self._graph = schemas.graph
+        # Of the first replica, and for as many environments as its messages have.
+        first = [s for s in blueprint.sides if s.rank == 0 and not role(s.role).every_step]
+        self._flows = [Flow(schemas.graph_of(side), side.fragments) for side in first]
+        self._whole = {name: self.kept_as(name) for flow in self._flows for name in flow.names}
 
     def kept_as(self, name: str) -> str:
         """The name that a fragment's state is kept under: params do not depend on how the plan splits learn."""
@@ -45,7 +48,7 @@ class Saving:
 
     def template(self) -> WorkerState:
         """Structure, shapes and dtypes."""
-        states = self.flow.template()
+        states = {name: state for flow in self._flows for name, state in flow.template().items()}
         kept = {self._whole[name]: state for name, state in states.items()}
         if not self._blueprint.synchrony.still:
             return WorkerState(kept, {})

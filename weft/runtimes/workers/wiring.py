@@ -219,8 +219,6 @@ def wire(link: Link, said: LinkMessage) -> Wired:
     """Build a worker's sides from what the launcher said."""
     body = said.body
     sys.path[:] = [*body["sys_path"], *(p for p in sys.path if p not in body["sys_path"])]
-    if body["script"]:
-        import_script(body["script"])
     blueprint: Blueprint = from_recipe(body["blueprint"])
     fd, *sizes = body["account"]
     bells = {int(index): Bell.from_fd(*fds) for index, fds in body["bells"].items()}
@@ -235,7 +233,10 @@ def wire(link: Link, said: LinkMessage) -> Wired:
             specs[name] = channel.spec
     worker = blueprint.workers[body["worker"]]
     if worker.loads_jax:
-        _set_up_jax(task, [blueprint.sides[index] for index in worker.sides])
+        _set_up_jax(task, [blueprint.sides[index] for index in worker.sides])  # before a script that may use it
+    if body["script"]:
+        import_script(body["script"])
+    if worker.loads_jax:
         assert task.algorithm  # a role of the user's is registered where its module is imported
     sides = [role(blueprint.sides[i].role).code().side(task, blueprint.sides[i]) for i in worker.sides]
     wired = Wired(task, sides, {}, made)

@@ -17,7 +17,7 @@ from weft.streams.channel import ChannelSpec
 from weft.streams.schema import dtype_of
 
 Streams: TypeAlias = "dict[str, dict[str, float]]"
-"""By a stream's name: ``messages_per_second`` and ``bytes_per_message``; where a message is one lane's, its
+"""By a stream's name, of a leg behind a map with that map's name too (``unroll.relabel``): ``messages_per_second`` and ``bytes_per_message``; where a message is one lane's, its
 ``environments``."""
 
 WINDOW = 16
@@ -110,15 +110,15 @@ class Gauges:
         seconds = last.at - first.at
         streams: Streams = {}
         for wire in self.blueprint.wires:
-            if wire.stream not in last.messages:
+            if wire.leg not in last.messages:
                 continue
-            count = last.messages[wire.stream] - first.messages[wire.stream]
-            streams[wire.stream] = {
+            count = last.messages[wire.leg] - first.messages[wire.leg]
+            streams[wire.leg] = {
                 "messages_per_second": round(max(0, count) / seconds, 2),
                 "bytes_per_message": message_bytes(self.specs[wire.name]),
             }
             if wire.lane >= 0:
-                streams[wire.stream]["environments"] = self.blueprint.lanes[wire.lane].rows
+                streams[wire.leg]["environments"] = self.blueprint.lanes[wire.lane].rows
         return streams
 
     def _read(self, account: Account) -> _Look:
@@ -132,7 +132,7 @@ class Gauges:
         found: dict[str, int] = {}
         for wire in self.blueprint.wires:
             if any(home[reader] != home[wire.writer] for reader in wire.readers):
-                found[wire.stream] = found.get(wire.stream, 0) + int(account.wires[wire.index][OfWire.SENT])
+                found[wire.leg] = found.get(wire.leg, 0) + int(account.wires[wire.index][OfWire.SENT])
         return found
 
     def _by_stage(self, look: _Look) -> dict[str, float]:

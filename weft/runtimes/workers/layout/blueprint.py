@@ -93,6 +93,11 @@ class Wire:
     max_lag: int = 0  # versions that a message may be behind on arrival
     in_round: int = 1  # messages in one round of lockstep
 
+    @property
+    def leg(self) -> str:
+        """What it is called with all others of the same stream and writer: ``unroll``, ``unroll.relabel``."""
+        return self.name.partition("/")[0]
+
 
 @dataclass(frozen=True)
 class Blueprint:

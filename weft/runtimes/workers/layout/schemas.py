@@ -15,6 +15,7 @@ from weft.core.types import Tree
 from weft.graph.algorithm import Algorithm
 from weft.graph.graph import Graph
 from weft.graph.loops import acted_schema
+from weft.graph.role import role
 from weft.graph.split import split
 from weft.graph.stream import Delivery
 from weft.runtimes.actors import learner_of
@@ -40,6 +41,18 @@ class Schemas:
         if envs not in self._sized:
             self._sized[envs] = split(self.algorithm.graph_for(envs), self.names)
         return self._sized[envs]
+
+    def graph_of(self, side: Side) -> Graph:
+        """The graph for as many environments as one message of a side has: its code and its states are of that size.
+
+        A side that eats whole batches has those of all its lanes together; one that takes messages as they come has
+        those of a lane.
+        """
+        if not side.lanes:
+            return self.graph
+        whole = self.blueprint.synchrony.whole_batches or role(side.role).computes_gradients
+        lanes = [self.blueprint.lanes[i] for i in side.lanes]
+        return self.sized(sum(lane.rows for lane in lanes) if whole else lanes[0].rows)
 
     def form(self, wire: Wire) -> Form:
         """What a message of a wire looks like."""
