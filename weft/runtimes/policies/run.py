@@ -36,7 +36,7 @@ class Run:
         return self.policy_for(seed)(observation, action_mask)
 
     def policy_for(self, seed: int = 0, *, greedy: bool = True) -> Policy:
-        """The policy of one seed, counted from 0, as an object of its own. Raises ConfigError where it has no such."""
+        """The policy of one seed, counted from 0, as an object of its own. Raises ConfigError where there is none."""
         trained = max(self.seeds, 1)
         if seed not in range(trained):
             known = "one seed: seed=0 is its policy" if trained == 1 else f"{trained} seeds: seed=0 to {trained - 1}"

@@ -34,7 +34,7 @@ class Running(Protocol):
         ...
 
     def start(self) -> dict[str, Any]:
-        """Make what it needs: environments, params. What it gives is told to the launcher."""
+        """Make what it needs: environments, params. What it returns goes to the launcher."""
         ...
 
     def run(self) -> None:
