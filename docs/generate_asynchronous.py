@@ -27,15 +27,15 @@ INTRODUCTION = """# Without lockstep
 The mean return at the end of a run (CartPole's most is 500), for every algorithm by every named plan, by every kind of
 environment (in JAX: `weft:CartPole-v1`; on the host: `CartPole-v1`) and of channel: `weft train ALGORITHM ENVIRONMENT
 --plan PLAN --channel CHANNEL --seed {seed}`, and `--algo.recurrent gru` for *ppo recurrent*, all else as it comes: 32
-environments, 300,000 steps for PPO, 400,000 for the others. Nothing but the plan differs in a row's command. In worker
-processes nobody waits for all of the others, so that two runs of the same command are not equal; what must hold is that
-each learns: at least {enough:g}. Each of these runs also ended with its ledger balanced, and left no process and no
-shared memory. `inline` has no channel: it is what the others are to be compared with.
+environments, 300,000 steps trained on for PPO, 400,000 for the others. Nothing but the plan differs in a row's command.
+Worker processes do not wait for each other at every step, so two runs of the same command are not equal; each must
+learn all the same: at least {enough:g}. Each of these runs also ended with its ledger balanced, and left no process and
+no shared memory. `inline` has no channel: it is there for comparison.
 
-This page is generated: `python docs/generate_asynchronous.py`. One cell (recurrent PPO, `environments`, jax, shm) gave
-407 while other jobs filled the machine, and is given as it came when tried again. Plans have the counts, and are
-refused for the reasons, that [conformance.md](conformance.md) gives. The tables in [performance.md](performance.md)
-have what plans cost."""
+This page is generated: `python docs/generate_asynchronous.py`. Its figures are from before workers walked the
+graph. One cell (recurrent PPO, `environments`, jax, shm) gave 407 while other jobs filled the machine; the table has
+the result of its second try. [conformance.md](conformance.md) has the counts of the plans and the reasons for which
+some are refused, [performance.md](performance.md) what plans cost."""
 
 FLAGS = {"ppo recurrent": ["ppo", "--algo.recurrent", "gru"]}
 

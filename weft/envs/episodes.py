@@ -62,7 +62,7 @@ def replay(
             observation, _, terminated, truncated, info = env.step(revive(action))
             if terminated or truncated:
                 return None
-    except THEIRS:  # an environment that cannot be replayed is one that begins anew, and is reported
+    except THEIRS:  # an environment that cannot be replayed begins anew, and is reported
         return None
     return observation, info
 

@@ -123,7 +123,7 @@ def load_factory(name: str) -> Factory:
 
 @dataclass(frozen=True)
 class _Constant:
-    """A factory for a JAX environment that exists already: they have no state, so that one serves all."""
+    """A factory for a JAX environment that exists already: it has no state, so one object serves all."""
 
     env: JaxEnv
 

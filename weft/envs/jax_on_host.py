@@ -1,4 +1,4 @@
-"""A batch of JAX environments behind the host protocol: for evaluation, videos, and plans that part env from act."""
+"""A batch of JAX environments behind the host protocol: for evaluation, videos, and plans with env and act apart."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def mask_row(info: Any, size: int, starts: NDArray | None = None) -> NDArray:
     """The mask in one environment's ``info``, ``[size]`` bool; the masks of several dimensions are joined.
 
     ``starts`` is from ``dimension_starts``. Raises Misfit where there is none and where it has another size, and
-    AllowsNothing where it allows nothing, be it in one dimension only.
+    AllowsNothing where it allows nothing, in one dimension or at all.
     """
     mask = info.get(KEY)
     if mask is None:
@@ -63,7 +63,8 @@ def mask_batch(
 ) -> NDArray:
     """The masks in a native vector environment's ``info``, ``[B, size]`` bool. Raises as ``mask_row`` does.
 
-    In the rows of ``idle`` (``[B]`` bool) the next action is of no effect: where the mask allows nothing, all is.
+    In the rows of ``idle`` (``[B]`` bool) the next action has no effect: a mask that allows nothing counts there as
+    one that allows everything.
     """
     given = info.get(KEY)
     if given is None:
@@ -85,7 +86,7 @@ def mask_batch(
 
 
 def _row_of(mask: Any, size: int, starts: NDArray | None, free: bool) -> NDArray:
-    """``mask_row``, but that a ``free`` row may have no mask, or one that allows nothing: then all is allowed."""
+    """``mask_row``, except that a ``free`` row may have no mask, or one that allows nothing: then all is allowed."""
     if free and mask is None:
         return np.ones(size, np.bool_)
     try:

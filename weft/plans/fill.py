@@ -10,7 +10,7 @@
 
 Then the largest number, up to that, by which the environments can be shared evenly. Replicas that hold environments
 together with all inference for them are rounded up to a multiple of the learners. So a plan is never refused for a
-count that was filled.
+count that Weft filled in.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def role_of(name: str, graph: Graph) -> Role:
 
 
 def holds(group: Group, graph: Graph, what: Callable[[Role], bool]) -> bool:
-    """Whether a group has a fragment whose role is ``what`` is asked for."""
+    """Whether a group has a fragment with a role for which ``what`` is true."""
     return any(what(role_of(name, graph)) for name in group.fragments)
 
 
@@ -43,7 +43,7 @@ def stands_for(name: str, graph: Graph) -> tuple[str, ...]:
 def fit(plan: Plan, graph: Graph, hint: str = "") -> Plan:
     """The plan with the graph's own names, in the graph's order; all parts of a fragment in one group are the fragment.
 
-    Raises ``UnknownName`` for a name that the graph does not have. What is missing or twice stays so.
+    Raises ``UnknownName`` for a name that the graph does not have. What is missing, or named twice, is left so.
     """
     order = {name: index for index, name in enumerate(plan_names(graph))}
     groups = []

@@ -17,7 +17,7 @@ class NamedPlan:
 
     name: str
     expression: str  # capital letters are counts that the machine fills
-    who: str  # who lays it out like this
+    who: str  # systems with this layout
     instead: str = "inline"  # the nearest by name, where the graph lacks what this one needs
 
     @property
@@ -40,7 +40,7 @@ NAMED = (
 
 
 def catalogue() -> list[tuple[str, str, str, bool]]:
-    """Every named plan: its name, its expression, who does it, and whether this version executes it."""
+    """Every named plan: its name, its expression, the systems that have it, and whether this version executes it."""
     return [(p.name, p.expression or "chosen from a measured profile", p.who, p.runs_now) for p in NAMED]
 
 

@@ -45,7 +45,7 @@ def runs_now(plan: Plan, graph: Graph, machine: Machine, *, envs: int) -> bool:
 def needs_workers(plan: Plan, graph: Graph, machine: Machine) -> bool:
     """Whether a plan runs in worker processes: it has several groups, or more replicas than devices here.
 
-    Replicas with host code below inference are processes too: in one process host code would have all their messages.
+    Replicas with host code below inference are processes too: in one process it would get the messages of all replicas.
     """
     if len(plan.groups) > 1:
         return True

@@ -1,4 +1,4 @@
-"""What the graph says of those that act: which they are, for which team, with whose params."""
+"""What the graph says of the fragments that act: which they are, for which team, and where their params come from."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def team_of(graph: Graph, act: str) -> str:
 
 
 def actors_of(graph: Graph) -> list[Actor]:
-    """Those that act, with their bound algorithms and their teams."""
+    """The fragments that act, with their bound algorithms and their teams."""
     return [Actor(name, graph.fragment(name).code, team_of(graph, name)) for name in act_names(graph)]
 
 

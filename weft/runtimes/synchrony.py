@@ -2,7 +2,7 @@
 
 Lockstep: each learn call eats exactly the unrolls that were made with the current params, in the order of the
 environments, so that the result does not depend on the plan. Bounded lag: producers run ahead, by ``max_lag`` versions
-at most. No other file asks which of the two it is. Loads no JAX.
+at most. No other file knows which of the two it is. Loads no JAX.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weft.core.keys import host_seed
 
 @dataclass(frozen=True)
 class Lockstep:
-    """Everybody waits for everybody."""
+    """Every stage waits for the others: nothing runs ahead."""
 
     max_lag: int = 0
 
@@ -38,7 +38,7 @@ class Lockstep:
         return False
 
     def seed(self, seed: int, resumed: int, life: int) -> int:
-        """What environments and noise are drawn from: always the run's own, everything goes on from where it stood."""
+        """The seed of environments and noise: always the run's own, since everything goes on from where it stood."""
         return seed
 
 
@@ -68,7 +68,7 @@ class BoundedLag:
         return not 0 <= lag <= max_lag
 
     def seed(self, seed: int, resumed: int, life: int) -> int:
-        """Another for later lives of a worker and of the run: the same episodes are not played again."""
+        """A new seed for later lives of a worker and of the run, so that the same episodes are not played again."""
         if resumed:
             seed = host_seed(seed, 2**32 + resumed)
         return host_seed(seed, 2**31 + life) if life else seed

@@ -2,8 +2,8 @@
 
 Around a host environment act is called for every step, and what it computes takes less time than the call: each array
 that is handed over must be looked at, and a NumPy array made the device's. Act is given all params and the whole
-timestep, and mostly reads the observation and half of the params (a critic's are not its affair). So the runtime looks
-at the traced function once, and leaves the rest at home. What is compiled is the same program. (What comes back costs
+timestep, and mostly reads the observation and half of the params (not a critic's). So the runtime looks at the
+traced function once, and leaves out the rest. What is compiled is the same program. (What comes back costs
 too: a record with one array in it takes microseconds more than the array.)
 """
 
@@ -48,7 +48,7 @@ class ActCall:
         return tuple(compress(leaves, self._reads[0]))
 
     def seen(self, timestep: Timestep) -> tuple[Array, ...]:
-        """The leaves of a timestep that are to be handed over, ``[B, ...]`` or ``[K, B, ...]``."""
+        """The leaves of a timestep that are handed over, ``[B, ...]`` or ``[K, B, ...]``."""
         return tuple(compress(jax.tree.leaves(timestep), self._reads[1]))
 
     @cached_property

@@ -77,7 +77,7 @@ def act_programs(algorithm: Algorithm, layout: Layout, *, recalls: bool = True) 
 
     def act_step(params: Tree, carry: Tree, timestep: Timestep, noise: Tree) -> Acted:
         acted = act_batch(params, carry, timestep, noise)
-        # A copy: a carry that is the observation itself would else be a view of a buffer that is written again.
+        # A copy: a carry that is the observation itself would be a view of a buffer that is written again.
         carry = jax.tree.map(jnp.copy, acted.carry)
         return Acted(acted.action, carry, {} if recalls else acted.extras)
 

@@ -34,7 +34,7 @@ class UnrollBuffer:
         self.block, self.envs, self.seeds = block, envs, seeds
         self.length = block.bootstrap.shape[0]
         rows = envs * max(seeds, 1)
-        # Nobody reads a final observation after its step, so that one row of them is enough.
+        # Nothing reads a final observation after its step: one row of them is enough.
         final = timestep_buffers(spec, (rows,)).final_observation
         self.outs: list[Timestep] = [
             tree_map(lambda x, t=t: x[t], block.steps)._replace(final_observation=final) for t in range(self.length + 1)
@@ -45,7 +45,7 @@ class UnrollBuffer:
         self._cuts: list[tuple[int, Tree, Tree]] = []
 
     def seen_by(self, act: ActCall) -> list[tuple[Array, ...]]:
-        """What act is to be handed of each of ``views``; put together once."""
+        """What act is given of each of ``views``; put together once."""
         known = self._seen_by.get(act)
         if known is None:
             known = self._seen_by[act] = [act.seen(view) for view in self.views]

@@ -67,7 +67,7 @@ class Counters:
 
     @property
     def seconds_per_learn(self) -> float:
-        """Of late, compilation aside; 0 where that is not known yet."""
+        """Over the last few reports, without compilation; 0 where that is not known yet."""
         (then, _, before), (now, _, learned) = self._taken[0], self._taken[-1]
         return (now - then) / (learned - before) if self._steady and learned > before else 0.0
 

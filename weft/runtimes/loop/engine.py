@@ -42,7 +42,7 @@ class Engine(Protocol):
     """Runs every fragment of the graph: as one group in this process, or as several in workers.
 
     An ``asynchronous`` engine's ``advance`` returns before the work is over, so that the host can read an earlier
-    report. ``warn`` is called with what a user should know of; whoever shows it sets it.
+    report. ``warn`` is called with what a user should know; the loop sets it.
     """
 
     warn: Callable[[str], None]

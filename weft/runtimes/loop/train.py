@@ -46,7 +46,7 @@ DISPATCH_SECONDS = 0.25
 """How much work is dispatched at a time: what an interrupt or a log line may have to wait for."""
 
 MAX_BEGINNINGS = 5
-"""How often a run is begun whose workers die while they start."""
+"""How often a run is begun, at most, if its workers die while they start."""
 
 
 def train(config: RunConfig, settings: Settings) -> Run:

@@ -67,7 +67,7 @@ class Policy:
     def act(self, timestep: Timestep) -> np.ndarray[Any, Any]:
         """Actions as policies see them for a ``[B, ...]`` timestep, keeping the carry; ``first`` rows start anew."""
         count = int(np.shape(timestep.reward)[0])
-        if self._carry is None or count != self._count:  # another number of environments: they are others
+        if self._carry is None or count != self._count:  # another number of environments: not the same ones
             self._count = count
             start = self.algorithm.initial_carry()
             self._carry = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (count, *jnp.shape(x))), start)

@@ -1,9 +1,13 @@
-"""Worker processes: the groups of a plan, each in processes of its own, joined by channels.
+"""Worker processes: each replica of a group of a plan is a process, and channels join them.
 
-blueprint    plan -> workers, lanes, channels (pure)
-supervisor   what to do when a worker starts, dies or hangs (pure: event -> instructions)
-launcher     makes channels and processes, and does what the supervisor says
-engine       the launcher behind the Engine protocol, so that a run goes on as in one process
-gauges       what the workers' counters tell of speed: busy stages, queues, messages a second
-worker       a child's main; its sides: env_side, actor, act_side, learn_side, grad_side, apply_side
+layout/      graph and plan -> workers, sides, lanes, wires, and what each worker is given (pure)
+control/     starting, hearing, replacing and ending processes; the supervisor decides (pure: event -> instructions)
+counting/    counters in shared memory, the ledger that they make, what they tell of speed
+engine       the workers behind the Engine protocol, so that a run goes on as in one process; ``saving``: checkpoints
+worker       a worker's main; ``wiring`` opens its channels and builds its sides; ``side``: what all sides share
+wires        ends of wires that the ledger counts; ``weights``: of params; ``unroll_writer``: of unrolls
+batches      what makes the next batch of a side that learns, with ``collector``
+acting       what every side that acts has; with ``episode_reports`` and ``lane_checkpoint``
+
+The sides themselves are in ``weft.runtimes.roles``.
 """

@@ -1,4 +1,4 @@
-"""The batches of a side that eats whole ones: the messages of its lanes, by stream, and the noise of those that recall.
+"""The batches of a side that learns: the messages of its lanes, by stream, and the noise of acts that are recalled.
 
 Several streams into one side are collected side by side: a batch is complete when each of them is.
 """
@@ -91,7 +91,7 @@ class Batches:
         return self.spreads()
 
     def count_lags(self, version: int) -> None:
-        """Count how old the batch is that is about to be trained on."""
+        """Count the lags of the batch that is about to be trained on."""
         for collector in self._collectors.values():
             collector.count_lags(version)
 

@@ -1,8 +1,8 @@
 """Which messages make the next batch. Pure but for the channels it looks at.
 
 In order: one of each lane, in the order of the environments, all made with the current params. Otherwise: one of each
-lane that has one, and more of the quick in place of the slow, as long as the slow can still be used for the batch
-after. So what act makes need not be thrown away; what is too old on arrival all the same is dropped, and counted.
+lane that has one, and more of the quick lanes in place of the slow, as long as the slow can still be used for the next
+batch. So little of what act makes is thrown away. What is too old on arrival is dropped, and counted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Collector:
         self._batch: list[tuple[WireReader, Message]] = []
         self._dropped: list[tuple[WireReader, Message, Fate | None]] = []  # each behind one of its lane in the batch
         self._turn = 0
-        self._waited = 0.0  # since when a batch has waited for a lane that would be too old for the next
+        self._waited = 0.0  # when the batch began to wait for a lane that would be too old for the next one
         self.lags: dict[int, int] = {}  # how many messages were trained on with which lag
 
     def collect(self, version: int) -> list[Message] | None:
@@ -35,7 +35,7 @@ class Collector:
         return [message for _, message in self._batch] if complete else None
 
     def count_lags(self, version: int) -> None:
-        """Count how old the batch is that is about to be trained on."""
+        """Count the lags of the batch that is about to be trained on."""
         for _, message in self._batch:
             lag = version - message.stamp.version
             self.lags[lag] = self.lags.get(lag, 0) + 1

@@ -224,7 +224,7 @@ class WorkersEngine:
     # ---- reporting --------------------------------------------------------------------------------------------------
 
     def _report(self, last: int) -> Report:
-        """All learn steps that were told of and not reported yet, up to ``last`` of each learner."""
+        """All learn steps that learners announced and that are not reported yet, up to ``last`` of each learner."""
         taken: dict[str, list[dict[str, Any]]] = {}
         for name, rows in self._rows.items():
             taken[name] = [row for row in rows if row["version"] <= last or row["version"] - row["calls"] < last]

@@ -1,6 +1,6 @@
 """Finished episodes on their way to the launcher: those of an unroll together, before the unroll itself is sent.
 
-So what has heard that an unroll was learned from has heard of its episodes too, or can hear of them at once.
+So when the launcher hears that an unroll was learned from, it has heard of its episodes, or can at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class EpisodeReports:
         return self._episodes[act]
 
     def tell(self) -> None:
-        """Say what there is to say; blocks only where the launcher is far behind with listening."""
+        """Send what was collected; blocks only where the launcher is far behind."""
         for index, (name, episodes) in enumerate(self._episodes.items()):
             if episodes:
                 self._link.say("episodes", {"series": index, "episodes": episodes})

@@ -19,7 +19,7 @@ from weft.runtimes.loop.engine import is_key
 
 
 def lane_schema(algorithm: Algorithm, rows: int) -> LaneCheckpoint:
-    """The shapes of one act's for ``rows`` environments."""
+    """The shapes of one act's LaneCheckpoint for ``rows`` environments."""
 
     def widened(x: Any) -> Any:
         return jax.ShapeDtypeStruct((rows, *x.shape), x.dtype)

@@ -14,7 +14,7 @@ from weft.runtimes.workers.counting.account import Account, OfRun, OfSide, OfWir
 from weft.streams.bell import Bell
 
 LOOK_SECONDS = 0.5
-"""How long a side waits before it looks around, to be seen to be alive."""
+"""How long a side waits before it looks around and counts a tick, which shows that it is alive."""
 
 
 Saved: TypeAlias = "tuple[dict[str, Any], list[np.ndarray[Any, Any]]]"
@@ -34,7 +34,7 @@ class Running(Protocol):
         ...
 
     def start(self) -> dict[str, Any]:
-        """Make what it needs: environments, params. What it gives is told to the launcher."""
+        """Make what it needs: environments, params. What it returns goes to the launcher."""
         ...
 
     def run(self) -> None:
@@ -106,7 +106,7 @@ class SideContext:
         self.tick()
 
     def _count_work(self, now: int) -> None:
-        """A side that never waits must be seen to be busy all the same, so that each tick counts."""
+        """Called at each tick: a side that never waits must show as busy too."""
         if self._since:
             self.words[OfSide.BUSY_NS] += now - self._since
         self._since = now

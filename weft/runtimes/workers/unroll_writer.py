@@ -22,7 +22,7 @@ from weft.streams.channel import Writer
 class UnrollWriter(WireWriter):
     """A lane's unrolls, one slot at a time, and what the account knows of them.
 
-    Whatever an earlier life had half built when it died is given up here, and counted.
+    It gives up, and counts, what an earlier life had half built when it died.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class UnrollWriter(WireWriter):
             return None
         buffer = self.buffer()
         if buffer is not None:
-            weights.refresh()  # the slot came back after an update: take its params, and not those seen before
+            weights.refresh()  # the slot came back after an update: take the params of that update
             if not synchrony.may_begin(weights.version, int(self.words[OfWire.AFTER]), context.limit):
-                return None  # and the slot came with a word of which params follow
+                return None  # the slot came back with the version that follows, which is not here yet
             self.begin(weights.version)
         return buffer
 

@@ -100,7 +100,7 @@ class Task:
 
     @property
     def blueprint_acts(self) -> list[str]:
-        """All acts of the run, in order: what episodes are told apart by."""
+        """All acts of the run, in order: episodes are counted for each."""
         from weft.runtimes.actors import act_names
 
         return act_names(self.schemas.graph)

@@ -21,7 +21,7 @@ from weft.runtimes.workers.control.link import Link, LinkClosed, LinkMessage
 def main(arguments: list[str]) -> int:
     """Serve the launcher at the other end of the inherited socket, to the run's end. Returns the exit code."""
     _die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher has it too, and says what is to be done
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher gets it too, and tells workers what to do
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # the launcher blocked them till now
     link = Link(socket.socket(fileno=int(arguments[0])))
@@ -141,4 +141,4 @@ if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # JAX's and an environment's own threads have nothing left to say
+    os._exit(code)  # do not wait for threads of JAX or of an environment

@@ -1,4 +1,4 @@
-"""Makes what a blueprint says: channels, bells, the account, and processes; hears them, rings them, ends them."""
+"""Makes the channels, bells, account and processes of a blueprint; hears the processes, rings them, ends them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from weft.streams.channel import ChannelSpec, Created
 from weft.streams.registry import create
 
 STOP_SECONDS = 3.0
-"""What workers have to leave by themselves at the run's end."""
+"""The time that workers have to leave by themselves at the run's end."""
 
 
 MASKED = {signal.SIGINT, signal.SIGTERM}
-"""Signals that only the launcher answers; it says to its workers what is to be done."""
+"""Signals that only the launcher answers; it tells its workers what to do."""
 
 
 class Heard(NamedTuple):
@@ -117,7 +117,7 @@ class Launcher:
             "bells": {str(s): self.bells[s].fds for s in sides},
             "channels": {w.name: self._specs[w.name].to_json() for w in wires},
         }
-        with suppress(LinkClosed):  # killed already: ``hear`` will tell
+        with suppress(LinkClosed):  # killed already: ``hear`` reports it
             link.say("task", task, arrays)
 
     def hear(self, timeout: float) -> list[Heard]:
@@ -160,7 +160,7 @@ class Launcher:
             bell.ring()
 
     def kill(self, worker: int) -> None:
-        """Kill -9, at once; ``hear`` will tell that it is gone."""
+        """Kill -9, at once; ``hear`` reports that it is gone."""
         child = self.children.get(worker)
         if child is not None:
             child.process.kill()
@@ -257,7 +257,7 @@ CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.
 
 
 def was_killed(code: int | None) -> bool:
-    """Whether an exit code says that somebody else ended the process."""
+    """Whether an exit code says that another process killed this one."""
     return code is not None and code < 0 and -code not in CRASHES
 
 

@@ -1,4 +1,4 @@
-"""The workers of a run while it lasts: started, heard, watched, replaced. What is to be done the supervisor says."""
+"""The workers of a run while it lasts: started, heard, watched, replaced. The supervisor decides; this executes."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from weft.runtimes.workers.layout.blueprint import Blueprint
 from weft.streams.channel import ChannelSpec
 
 START_SECONDS = 120.0
-"""What workers have to get ready: JAX loads, environments are made."""
+"""The time that workers have to get ready: they load JAX and make environments."""
 
 DOUBT_SECONDS = 3.0
-"""How long an error of one of several learners may turn out to be another's death."""
+"""How long to wait after an error of one of several learners: the death of another may be its cause."""
 
 Beginning: TypeAlias = "tuple[dict[str, Any], list[np.ndarray[Any, Any]]]"
 """What a worker's next life is told: words, and arrays."""
@@ -44,8 +44,8 @@ Beginning: TypeAlias = "tuple[dict[str, Any], list[np.ndarray[Any, Any]]]"
 class WorkerPool:
     """The workers of one blueprint, over all of their lives.
 
-    ``begin`` gives what a worker's next life is told; ``take`` is handed whatever a worker says, and ``warn`` what the
-    user is to know. Logs go to the folder ``logs``.
+    ``begin`` gives what a worker's next life is told; ``take`` gets whatever a worker says, and ``warn`` what the user
+    should know. Logs go to the folder ``logs``.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class WorkerPool:
 
     @property
     def launcher(self) -> Launcher:
-        """Who holds their processes, channels and account; only while they run."""
+        """Holds their processes, channels and account; only while they run."""
         assert self._launcher is not None
         return self._launcher
 
@@ -85,7 +85,7 @@ class WorkerPool:
         self._launcher = Launcher(self.blueprint, specs, common, self.logs)
 
     def dismiss(self, workers: tuple[int, ...]) -> None:
-        """End these, as far as they live; the others go on."""
+        """End those of these that are alive; the others go on."""
         for worker in workers:
             self.launcher.end(worker)
         self.supervisor.recovered(workers)
@@ -113,16 +113,16 @@ class WorkerPool:
                 )
 
     def hear(self, timeout: float) -> None:
-        """Hear workers for up to ``timeout`` seconds, and do what follows. Raises WorkerFailed and StateLost."""
+        """Hear workers for up to ``timeout`` seconds, and act on it. Raises WorkerFailed and StateLost."""
         instructions: list[Instruction] = []
         for worker, seconds in self._watch.stuck(self.launcher.account.sides, self.supervisor.ready):
             instructions += self.supervisor.handle(Hung(worker, seconds))
         for worker, seconds in self.launcher.starting(self.supervisor.ready):
-            if seconds > START_SECONDS + 5.0:  # a later life; who waits for a first one gives up before
+            if seconds > START_SECONDS + 5.0:  # a later life: waiting for a first one ends before that
                 instructions += self.supervisor.handle(Hung(worker, seconds))
         for heard in self.launcher.hear(timeout):
             instructions += self._follows(heard)
-        # Recover last: it leaves by an exception, and who died at the same time must be replaced all the same.
+        # Recover last: it leaves by an exception, and other workers that died at the same time must be replaced too.
         for instruction in sorted(instructions, key=lambda i: isinstance(i, Recover)):
             self._do(instruction)
         if self._doubt is not None and time.monotonic() > self._doubt[0]:
@@ -131,7 +131,7 @@ class WorkerPool:
     def ask(self, sides: set[int]) -> list[LinkMessage]:
         """What these sides have to save, in order, once they are still. Raises StateLost where one of them is gone.
 
-        Raises WorkerFailed where the run has failed: who is asked might wait for ever for a worker that is gone.
+        Raises WorkerFailed where the run has failed: a side might wait for ever for a worker that is gone.
         """
         if self._failed:
             raise WorkerFailed(self._failed)

@@ -7,7 +7,7 @@ dies before it was ever ready   the run fails, with the end of its log
 one without the run's state     it is replaced; others go on
 dies
 a learner dies                  all learners are replaced, and go on from the last checkpoint
-lockstep, any dies              everything is replaced and goes on from the last checkpoint, as if nothing had been
+lockstep, any dies              everything is replaced and goes on from the last checkpoint, as if nothing happened
 hangs                           it is killed, and so dies
 dies again and again            the run fails, where nothing was learned in between
 """
@@ -46,7 +46,7 @@ class Died:
 
 @dataclass(frozen=True)
 class Hung:
-    """A worker has made no progress for too long, and does not wait for anyone."""
+    """A worker has made no progress for too long, and does not wait for another."""
 
     worker: int
     seconds: float
@@ -102,11 +102,11 @@ Instruction: TypeAlias = Kill | Replace | Recover | Fail | Doubt | Tell
 MAX_EARLY_DEATHS = 3
 """Lives in a row that may end by themselves before they were ready, once the worker has been ready before."""
 MAX_EARLY_KILLS = 20
-"""Likewise, where somebody killed them."""
+"""Likewise, where they were killed from outside."""
 MAX_FRUITLESS_DEATHS = 5
 """Deaths of one worker by itself, or because it hung, without a learn step in between."""
 MAX_FRUITLESS_KILLS = 40
-"""Likewise, where somebody killed it."""
+"""Likewise, where it was killed from outside."""
 
 
 @dataclass
@@ -147,11 +147,11 @@ class Supervisor:
                 return self._died(worker, how, killed)
 
     def learned(self) -> None:
-        """A learn step was made: whoever dies, the run gets on."""
+        """A learn step was made: the run makes progress in spite of deaths."""
         self._fruitless.clear()
 
     def recovered(self, workers: tuple[int, ...]) -> None:
-        """The shell has killed these and started their next lives."""
+        """The pool has killed these and starts their next lives."""
         for worker in workers:
             self.ready.discard(worker)
             self._complaints.pop(worker, None)

@@ -2,9 +2,9 @@
 
 Every word has one writer. What a worker has produced, sent and trained can be read after it was killed, so that the
 ledger balances whatever happens. For that, words go before deeds: a message is numbered in the account and then sent,
-so that one that was never sent leaves a gap which its reader counts; it is accounted for and then released, so that
-one that comes again to the next life is known by its number, and left alone. NumPy only: environment workers have it
-too.
+so that a message that was never sent leaves a gap, which its reader counts; a message is accounted for and then
+released, so that the next life knows one that comes again by its number, and leaves it alone.
+NumPy only: environment workers have it too.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Gauges:
         self._stage_seconds: dict[str, float] = {}
 
     def begin(self, account: Account) -> None:
-        """The workers are ready: what was before, making environments and loading JAX, does not count."""
+        """The workers are ready: making environments and loading JAX do not count."""
         first = self._read(account)
         self._looks.clear()
         self._looks.append(first)

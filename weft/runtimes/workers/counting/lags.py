@@ -1,4 +1,4 @@
-"""How old what was trained on was: the lag histogram of a run, from report to report."""
+"""The lags of what was trained on: their histogram, from report to report."""
 
 from __future__ import annotations
 

@@ -132,8 +132,8 @@ class AccountLedger:
     def _inside(self, side: Side) -> int:
         """Samples that a side has taken and not yet handed on, or that were lost with its last life.
 
-        Its next life counts those as lost; until then they are on their way. Below 0 would be a mistake: let it be
-        seen.
+        Its next life counts those as lost; until then they are in flight. A count below 0 would be a mistake: it is
+        left out, so that the ledger does not balance.
         """
         return max(0, taken_and_not_sent(self._account, self.blueprint, side, self._before))
 

@@ -1,1 +1,1 @@
-"""Who runs where, and what passes between them. Pure."""
+"""What runs where, and what passes between workers. Pure."""

@@ -36,7 +36,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Side:
-    """A job in a worker: ``fragments`` that run as one, of which the first by ``role`` decides how.
+    """A job in a worker: ``fragments`` that run as one; ``role`` is the role that runs them.
 
     ``rank`` is the replica of its group, of ``replicas``; ``lanes`` are those whose messages it handles.
     """

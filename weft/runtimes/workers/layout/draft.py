@@ -7,7 +7,7 @@
 3. A side has a contiguous share of the lanes. So in lockstep a batch has the same environments in the same order under
    every plan.
 4. A stream by environment is a wire for each lane. A stream to any is a wire for each writer. A stream to all is one
-   wire, from the first replica; readers in the worker of another replica of a map read that one's.
+   wire, from the first replica; but readers in the worker of another replica of a map read from that replica.
 """
 
 from __future__ import annotations
