@@ -1,4 +1,4 @@
-"""Workers of fragments of one's own killed with -9, and others beside them: replaced, and every sample accounted for."""
+"""Workers with fragments of one's own, and others beside them, killed with -9: replaced, every sample accounted for."""
 
 from __future__ import annotations
 

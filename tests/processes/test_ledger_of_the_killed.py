@@ -548,7 +548,7 @@ def killed_at(plan: str, algorithm: Any, kill: int, again: int, *, forgets: bool
                 bench.run(1)
         stuck = [name for name, found in bench.trained().items() if len(found) <= len(before[name])]
         assert not stuck, f"killed at store {kill}: {stuck} learned no more"
-        assert bench.kills == (2 if again else 1)
+        assert bench.kills in ((1, 2) if again else (1,))  # the run may be over before the second
         check(bench, f"killed at store {kill}" + (f" and {again} stores later" if again else ""))
     finally:
         bench.close()
