@@ -231,8 +231,11 @@ class Numbered(weft.A2C):
     hidden: tuple[int, ...] = (8,)
     on: str = ""
     pattern: tuple[int, ...] = (1,)
+    twice: bool = False  # a pure map gives each unroll twice
 
     def graph(self) -> weft.Graph:
+        if self.twice:
+            return super().graph().insert("again", lambda state, unroll: (state, [unroll, unroll]))
         if not self.on:
             return super().graph()
         return super().graph().insert("mine", partial(given, self.pattern), counts_from_0, on=self.on, host=True)
@@ -301,7 +304,9 @@ def _grad(task: BurningTask, side: Side) -> GradSide:
         found = [n for blocks in batches.values() for block in blocks for n in numbers_of(as_message(block))]
         message = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), schema)
         _largest(message.tree).reshape(-1)[: len(found)] = found
-        return states, message._replace(learned=np.float32(1), rewards=np.float32(1))
+        message = message._replace(learned=np.float32(1), rewards=np.float32(1))
+        again = "again" in side.fragments  # a pure map of its own side
+        return states, [message, renumbered(message, 1 / 8)] if again else [message]
 
     grad._grad = compute
     return grad
@@ -480,6 +485,7 @@ PLANS = {
     "map and grad": ("(env+act)*2 | mine | grad | apply", Numbered(on="unroll", pattern=(1, 2, 0))),
     "map of gradients": ("(env+act+grad)*2 | mine | apply", Numbered(on="gradients", pattern=(1, 2, 0))),
     "map with each grad": ("(env+act+grad+mine)*2 | apply", Numbered(on="gradients", pattern=(1, 0))),
+    "map within grad": ("(env+act)*2 | again+grad | apply", Numbered(twice=True)),
     "map beside apply": ("(env+act)*2 | grad*2 | mine+apply", Numbered(on="gradients", pattern=(1, 2))),
     "two policies": ("(env+act.red+act.blue)*2 | mine | learn.red | learn.blue", TwoPolicies()),
     "two policies, one learner": ("(env+act.red+act.blue) | mine | learn.red+learn.blue", TwoPolicies()),
