@@ -46,7 +46,7 @@ class Saving:
     def template(self) -> WorkerState:
         """Structure, shapes and dtypes."""
         states = jax.eval_shape(self.flow.init_pure, jax.ShapeDtypeStruct((), np.int32))
-        states |= self.flow.init_host(np.int32(0))  # not traced: its numbers may have 64 bits
+        states |= self.flow.init_host(np.zeros((), np.int32))  # not traced: its numbers may have 64 bits
         kept = {self._whole[name]: state for name, state in states.items()}
         if not self._blueprint.synchrony.still:
             return WorkerState(kept, {})
