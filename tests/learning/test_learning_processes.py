@@ -62,6 +62,15 @@ def test_learns(plan, tmp_path):
     assert Path(summary["run"], "logs").is_dir()
 
 
+def test_nothing_is_counted_as_lost_with_a_learner_that_lives(tmp_path):
+    """Params that are published as gradients are applied one by one must not look newer than they are."""
+    plan = "(env+act+grad)*2 | apply"
+    run = weft.train("a2c", "CartPole-v1", plan=plan, steps=20_000, root=tmp_path, quiet=True, tensorboard=False)
+    assert run.summary["restarts"] == 0
+    assert set(run.summary["samples"]["dropped"]) <= {"stale"}
+    assert Ledger.from_json(run.summary["samples"]).balanced
+
+
 COMMANDS = [
     "env*2 | act | learn",
     "(env+act)*2 | learn",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import jax
+import mapped
 import pytest
-from toys import SMALL, prepared, train_state
+from toys import SMALL, prepared, same, train_state
 
 import weft
 from weft.runtimes.loop.train import make_engine
+from weft.services import checkpoints
 
 
 @pytest.mark.parametrize("plan", ["env*2 | act | learn", "(env+act)*2 | learn"])
@@ -36,3 +39,65 @@ def test_after_a_resume_extras_are_those_of_the_actions_taken(plan, tmp_path):
     assert report.samples.balanced
     assert report.samples.trained == 10 * 8 * SMALL["unroll"]
     assert sum(report.samples.dropped.values()) <= 8 * SMALL["unroll"], "what was on its way, at most"
+
+
+INLINE = "inline"
+MAPS = [
+    ("Centred", "(env+act)*2 | relabel | learn"),
+    ("CentredOnHost", "env*2 | act | relabel+learn"),
+    ("Filtered", "(env+act)*2 | relabel | learn"),
+    ("Doubled", "env*2 | act | relabel | learn"),
+    ("Chained", "(env+act)*2 | relabel | count | learn"),
+    ("ClippedOnHost", "(env+act)*2 | grad*2 | clip | apply"),
+    ("RoundedOnHost", "(env+act)*2 | round | learn"),
+]
+QUICK = [("Filtered", "(env+act)*2 | relabel | learn")]
+
+
+@pytest.mark.parametrize(
+    ("name", "plan"),
+    [
+        *((name, INLINE) for name, _ in MAPS),
+        *(pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.slow]) for case in MAPS),
+    ],
+)
+def test_a_run_with_maps_interrupted_at_half_learns_what_one_never_interrupted_does(name, plan, tmp_path):
+    """With the states of maps: those of host code may have 64 bits."""
+    algorithm = getattr(mapped, name)(unroll=4, hidden=(8,))
+    run = prepared(algorithm, "CartPole-v1", envs=8, plan=plan, vector="each", lockstep=True)
+
+    def engine_does(doing):
+        engine = make_engine(run, logs=tmp_path / "logs")
+        try:
+            return doing(engine)
+        finally:
+            engine.close()
+
+    def whole(engine):
+        engine.start()
+        report = engine.advance(8)()
+        return engine.saved()[0].fragments, report
+
+    def half(engine):
+        engine.start()
+        engine.advance(4)()
+        checkpoints.save(tmp_path, 4, *engine.saved())
+
+    def rest(engine):
+        restored = checkpoints.load_latest(tmp_path, engine.template(), pytest.fail)
+        assert restored is not None
+        assert engine.resume(restored[0], restored[1]) == []
+        report = engine.advance(4)()
+        return engine.saved()[0].fragments, report
+
+    never, before = engine_does(whole)
+    engine_does(half)
+    resumed, after = engine_does(rest)
+    assert same(never, resumed)
+    assert jax.tree.map(lambda x: x.dtype, never) == jax.tree.map(lambda x: x.dtype, resumed)
+    if plan != INLINE:
+        assert before.samples == after.samples
+        assert before.samples.balanced
+        assert before.samples.trained == 8 * 8 * 4
+        assert before.samples.in_flight == 0
+        assert before.env_steps == after.env_steps

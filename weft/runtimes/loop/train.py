@@ -169,11 +169,7 @@ class _Execution:
         tree, document, _ = restored
         lost = engine.resume(tree, document["engine"])
         if lost:
-            everything = self.prepared.envs * max(self.prepared.seeds, 1)
-            which = "all environments" if len(lost) == everything else ", ".join(lost)
-            self.warnings.append(
-                f"resumed, but not exactly: {which} begin a fresh episode (their state cannot be saved)"
-            )
+            self.warnings.append(f"resumed, but not exactly: {self._fresh(lost)}")
         warm_up = self.counters.warm_up
         self.counters = Counters.from_document(document["counters"], self.prepared.series, warm_up)
         self.folder.trim_metrics(self.counters.env_steps)
@@ -213,9 +209,17 @@ class _Execution:
         if self.prepared.synchrony.still:  # all that came after is undone, and not lost: it will be done again
             self.counters.ledger = Ledger.from_json(restored[1]["engine"]["samples"]) if restored else Ledger()
         if restored:
-            engine.resume(restored[0], restored[1]["engine"])
+            lost = engine.resume(restored[0], restored[1]["engine"])
+            if lost and self.prepared.lockstep:
+                telemetry.warn(f"it goes on from there, but not exactly: {self._fresh(lost)}")
         else:
             engine.start()
+
+    def _fresh(self, lost: list[str]) -> str:
+        """Which environments could not be brought back, in words."""
+        everything = self.prepared.envs * max(self.prepared.seeds, 1)
+        which = "all environments" if len(lost) == everything else ", ".join(lost)
+        return f"{which} begin a fresh episode (their state cannot be saved)"
 
     def _loop(self, engine: Engine, telemetry: Telemetry) -> None:
         """Keep one dispatch under way while the one before is read."""

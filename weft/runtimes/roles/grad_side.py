@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class GradSide:
-    """Computes one gradient for each batch of its lanes; ``run`` returns only by an exception."""
+    """Computes a gradient for each batch of its lanes; ``run`` returns only by an exception."""
 
     def __init__(self, task: Task, side: Side) -> None:
         self.context, self._task = task.context(side), task
@@ -52,7 +52,7 @@ class GradSide:
 
     def _traced(
         self, states: States, leaves: tuple[Array, ...], batches: dict[Leg, tuple[Tree, ...]], noise: dict[str, Tree]
-    ) -> tuple[States, Tree]:
+    ) -> tuple[States, list[Tree]]:
         messages: dict[Leg, list[Tree]] = {}
         for leg, blocks in batches.items():
             whole = join(blocks, self.batches.forms[leg].axes)
@@ -64,8 +64,7 @@ class GradSide:
         messages = jax.lax.optimization_barrier(messages)
         newest = {self._params_leg: jax.tree.unflatten(self._structure, leaves)}
         flowed = self.flow.run(states, messages, newest)
-        (gradients,) = flowed.out[self._leg]
-        return flowed.states, gradients
+        return flowed.states, flowed.out[self._leg]
 
     def start(self) -> dict[str, Any]:
         """Fresh states of the maps that it absorbs, or saved ones."""
@@ -99,15 +98,24 @@ class GradSide:
     def _compute(self) -> None:
         batches, noise = self.batches.messages(), self.batches.noise()
         states, gradients = self._grad(self.states, self.weights.leaves, batches, noise)
-        leaves: list[Any] = jax.tree.leaves(gradients)
+        self._place(gradients[0])
+        self.states = states
+        oldest = self.batches.oldest
+        self.batches.trained(oldest + len(gradients), count=False)  # apply counts what it applies
+        if len(gradients) > 1:  # a map of its own side gave several for one
+            self.context.words[Fate.ADDED] += (len(gradients) - 1) * self.writer.wire.samples
+        self.writer.commit(oldest)
+        for message in gradients[1:]:
+            self._place(message)
+            self.writer.commit(oldest)
+
+    def _place(self, message: Tree) -> None:
+        """Write a gradient where it leaves; waits for room."""
+        leaves: list[Any] = jax.tree.leaves(message)
         while (places := self.writer.reserve()) is None:
             self.context.wait()
         for place, leaf in zip(places, leaves, strict=True):
             np.copyto(place, np.asarray(leaf))
-        self.states = states
-        oldest = self.batches.oldest
-        self.batches.trained(oldest + 1, count=False)  # apply counts what it applies
-        self.writer.commit(oldest)
 
     def _saved(self) -> Saved | None:
         words = {name: to_words(state) for name, state in self.states.items()}

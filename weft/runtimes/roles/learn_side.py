@@ -22,6 +22,7 @@ from weft.runtimes.hosted.programs import Recall
 from weft.runtimes.hosted.segments import learn_from
 from weft.runtimes.messages import join
 from weft.runtimes.workers.batches import Batches
+from weft.runtimes.workers.counting.account import Fate
 from weft.runtimes.workers.lane_checkpoint import from_words, to_words
 from weft.runtimes.workers.layout.blueprint import Side
 from weft.runtimes.workers.side import Saved
@@ -125,6 +126,10 @@ class LearnSide:
         self.version += len(calls)
         if learned:
             self._publish()
+        more = (len(calls) - 1) * self.batches.samples  # a map of its own side gave several for one
+        if more:
+            self.context.words[Fate.ADDED] += more
+            self.context.words[Fate.TRAINED] += more
         self.batches.trained(self.version)  # not before: releasing a slot lets act start its next unroll
         if self.rank == 0:
             body = {

@@ -5,7 +5,10 @@ it has been released further down: so what runs ahead of the learner is bounded 
 lockstep the version that follows is known when the slot comes back.
 
 Where synchrony wants whole batches, the messages of all its lanes are taken together, side by side, as in one process;
-otherwise each as it comes. A side of params has no lanes: it takes what is published, and publishes what it gives.
+otherwise each as it comes, and no lane waits for another: one that has no room further down would keep the rest from
+the learner, which waits for them before it makes room.
+
+A side of params has no lanes: it takes what is published, and publishes what it gives.
 """
 
 from __future__ import annotations
@@ -50,6 +53,13 @@ class _Made(NamedTuple):
     metrics: Metrics
 
 
+class _Outgoing(NamedTuple):
+    """A message that is accounted for, and sent as soon as there is room."""
+
+    leaves: list[Any]
+    version: int
+
+
 class MessageSide:
     """Runs one fragment; ``run`` returns only by an exception."""
 
@@ -80,7 +90,8 @@ class MessageSide:
             for w in self._blueprint.out_of(side.index)
             if w.delivery is Delivery.LATEST
         ]
-        self._owed: deque[_Owed] = deque()
+        self._owed: dict[int, deque[_Owed]] = {}  # by lane; all lanes under one number where they are taken together
+        self._outgoing: dict[int, deque[_Outgoing]] = {writer.wire.index: deque() for writer in self._writers}
         self._held: dict[tuple[str, int], tuple[WireReader, Message]] = {}  # received, and not yet used
         self._run = jax.jit(self._traced) if self._pure else self._on_host
         self.states: States = {}
@@ -105,7 +116,7 @@ class MessageSide:
         """Nothing to free."""
 
     def _saved(self) -> Saved | None:
-        if self._blueprint.synchrony.still and (self._owed or self._held):
+        if self._blueprint.synchrony.still and (any(self._owed.values()) or self._held):
             return None
         if not self._readers and any(weights.version < weights.published for weights in self._weights.values()):
             return None
@@ -121,7 +132,8 @@ class MessageSide:
     def run(self) -> None:
         """Take, run, send, for ever; raises Stopped at the run's end and what the user's code raises."""
         while True:
-            moved = self._give_back()
+            moved = self._send()
+            moved |= self._give_back()
             moved |= self._publish() if not self._readers else self._take()
             if moved:
                 self.context.tick()
@@ -152,7 +164,8 @@ class MessageSide:
                 self._held[key] = (reader, message)
                 self._mark_begun(reader, message)
         if self._whole:
-            if len(self._held) < len(self._readers) or not self._has_params(list(self._held.values())):
+            held = list(self._held.values())
+            if len(held) < len(self._readers) or not self._has_params(held) or not self._has_room(self._writers):
                 return False
             self._use_all()
             return True
@@ -164,15 +177,20 @@ class MessageSide:
         wanted = newest if self._blueprint.synchrony.one_params else 0
         return all(weights.version >= wanted for weights in self._weights.values())
 
+    def _has_room(self, writers: list[WireWriter]) -> bool:
+        """Whether all has been sent and the next can be: what is accounted for is soon sent."""
+        return all(not self._outgoing[w.wire.index] and w.reserve() is not None for w in writers)
+
     def _use_each(self) -> bool:
         """The messages of one lane, one of each input stream."""
         by_lane: dict[int, list[tuple[WireReader, Message]]] = {}
         for reader, message in self._held.values():
-            place = reader.wire.lane if reader.wire.lane >= 0 else reader.wire.index
-            by_lane.setdefault(place, []).append((reader, message))
+            by_lane.setdefault(_place(reader.wire), []).append((reader, message))
         used = False
         for held in by_lane.values():
-            if len(held) == len(self._ports) and self._has_params(held):
+            lane = held[0][0].wire.lane
+            room = self._has_room([w for w in self._writers if w.wire.lane in (lane, -1)])
+            if len(held) == len(self._ports) and self._has_params(held) and room:
                 inputs = {}
                 for reader, message in held:
                     form = self._forms[reader.wire.name]
@@ -202,23 +220,33 @@ class MessageSide:
             self.context.link.say("figures", figures)
         version = min(message.stamp.version for _, message in held)
         parcels = self._parcels(out, only)
-        for writer, messages in parcels:  # room for the first: what is accounted for must not wait
-            if messages:
-                self._room(writer)
         self.states = jax.tree.map(np.array, states) if not self._pure else states
         self._account(held, parcels)
-        for k in range(max((len(messages) for _, messages in parcels), default=0)):
-            for writer, messages in parcels:  # the first of each lane before the second of any: together they are used
-                if k < len(messages):
-                    for place, leaf in zip(self._room(writer), jax.tree.leaves(messages[k]), strict=True):
-                        np.copyto(place, np.asarray(leaf))
-                    writer.commit(version)
+        until = []
         for writer, messages in parcels:
-            if not messages:
+            outgoing = self._outgoing[writer.wire.index]
+            outgoing.extend(_Outgoing(jax.tree.leaves(message), version) for message in messages)
+            if messages:
+                until.append((writer, writer.sequence + len(outgoing)))
+            else:
                 writer.words[OfWire.BEGUN] = 0
+        self._send()
         for reader, _ in held:
             del self._held[reader.wire.stream, reader.wire.index]
-        self._owed.append(_Owed(held, [(writer, writer.sequence) for writer, messages in parcels if messages]))
+        place = _place(only) if only is not None else -1
+        self._owed.setdefault(place, deque()).append(_Owed(held, until))
+
+    def _send(self) -> bool:
+        """Send what there is room for; whether there was any."""
+        moved = False
+        for writer in self._writers:
+            outgoing = self._outgoing[writer.wire.index]
+            while outgoing and (places := writer.reserve()) is not None:
+                for place, leaf in zip(places, outgoing[0].leaves, strict=True):
+                    np.copyto(place, np.asarray(leaf))
+                writer.commit(outgoing.popleft().version)
+                moved = True
+        return moved
 
     def _parcels(self, out: dict[Leg, list[Tree]], only: Wire | None) -> list[tuple[WireWriter, list[Tree]]]:
         """For each wire out what goes there."""
@@ -236,12 +264,6 @@ class MessageSide:
             parcels.append((writer, messages))
         return parcels
 
-    def _room(self, writer: WireWriter) -> Any:
-        while (places := writer.reserve()) is None:
-            self._give_back()
-            self.context.wait()
-        return places
-
     def _account(self, held: list[tuple[WireReader, Message]], parcels: list[tuple[WireWriter, list[Tree]]]) -> None:
         """What was taken is accounted for, and by how much more or less will be sent."""
         took = sum(reader.wire.samples for reader, _ in held)
@@ -254,16 +276,17 @@ class MessageSide:
             self.context.words[Fate.FILTERED] += took - gives
 
     def _give_back(self) -> bool:
-        """Release what was taken, in order, once all that came of it has been released; whether there was any."""
+        """Release what a lane has taken, in order, once all that came of it has been released; whether any was."""
         moved = False
-        while self._owed and all(writer.released >= number for writer, number in self._owed[0].until):
-            owed = self._owed.popleft()
-            after = max((int(writer.words[OfWire.AFTER]) for writer, _ in owed.until), default=None)
-            for reader, message in owed.taken:
-                if after is not None:
-                    reader.words[OfWire.AFTER] = after
-                reader.release(message)
-            moved = True
+        for waiting in self._owed.values():
+            while waiting and all(writer.released >= number for writer, number in waiting[0].until):
+                owed = waiting.popleft()
+                after = max((int(writer.words[OfWire.AFTER]) for writer, _ in owed.until), default=None)
+                for reader, message in owed.taken:
+                    if after is not None:
+                        reader.words[OfWire.AFTER] = after
+                    reader.release(message)
+                moved = True
         return moved
 
     def _mark_begun(self, reader: WireReader, message: Message) -> None:
@@ -290,3 +313,8 @@ class MessageSide:
         if any(len(found) != 1 for found in ran.messages.values()):
             raise GraphError(f"fragment {self.name!r} is on a stream of params, and must give one message for each")
         return _Made({self.name: ran.state}, {(self.name, port): found for port, found in ran.messages.items()}, {})
+
+
+def _place(wire: Wire) -> int:
+    """What a wire's messages are told apart by: its lane, or itself where it belongs to none."""
+    return wire.lane if wire.lane >= 0 else wire.index

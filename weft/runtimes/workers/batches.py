@@ -73,6 +73,11 @@ class Batches:
         """The oldest version of the params that made the batch."""
         return min(message.stamp.version for found in self._batch.values() for message in found)
 
+    @property
+    def samples(self) -> int:
+        """Environment steps in a batch."""
+        return sum(reader.wire.samples for collector in self._collectors.values() for reader in collector.readers)
+
     def noise(self) -> dict[str, Tree]:
         """What act was handed in the batch, ``[T, B, ...]``, drawn again for those whose extras are recalled."""
         drawn: dict[str, Tree] = {}

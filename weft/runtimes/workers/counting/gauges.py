@@ -17,8 +17,9 @@ from weft.streams.channel import ChannelSpec
 from weft.streams.schema import dtype_of
 
 Streams: TypeAlias = "dict[str, dict[str, float]]"
-"""By a stream's name, of a leg behind a map with that map's name too (``unroll.relabel``): ``messages_per_second`` and ``bytes_per_message``; where a message is one lane's, its
-``environments``."""
+"""By a stream's name, of a leg behind a map with that map's name too (``unroll.relabel``).
+
+``messages_per_second`` and ``bytes_per_message``; where a message is one lane's, its ``environments``."""
 
 WINDOW = 16
 """Looks that ``busy`` goes back: about four seconds of reports, so that a hint does not flicker."""

@@ -76,7 +76,8 @@ class AccountLedger:
             words[:, [Fate.TRAINED, Fate.DIED]] = 0
             words[-1, Fate.TRAINED] = trained.get(name, 0) - self.base_trained.get(name, 0)
             fates = words[:, [Fate.TRAINED, *DROPPED]].sum()
-            words[-1, Fate.DIED] = sum(self._taken(side) for side in sides) - int(fates)
+            had = sum(self._taken(side) for side in sides) + int(words[:, Fate.ADDED].sum())
+            words[-1, Fate.DIED] = had - int(fates)
             self._account.sides[[side.index for side in sides]] = words
 
     def trained(self) -> dict[str, int]:
