@@ -2,7 +2,7 @@
 
 Lockstep: each learn call eats exactly the unrolls that were made with the current params, in the order of the
 environments, so that the result does not depend on the plan. Bounded lag: producers run ahead, by ``max_lag`` versions
-at most. No other file knows which of the two it is. Loads no JAX.
+at most. But for ``prepare`` no other file knows which it is. Loads no JAX.
 """
 
 from __future__ import annotations
