@@ -34,7 +34,7 @@ def test_arrays_of_any_kind_come_whole(ends):
     ]
     here.say("saved", {"text": "é", "nested": [1, {"a": None}]}, arrays)
     said = there.hear()
-    assert (said.kind, said.body) == ("saved", {"text": "é", "nested": [1, {"a": None}]})
+    assert (said.topic, said.body) == ("saved", {"text": "é", "nested": [1, {"a": None}]})
     for array, heard in zip(arrays, said.arrays, strict=True):
         np.testing.assert_array_equal(heard, array)
         assert heard.dtype == array.dtype
@@ -87,7 +87,7 @@ def test_an_end_that_is_gone_is_noticed_by_both(ends):
     here.say("last", {})
     here.close()
     here.close()
-    assert there.hear().kind == "last", "what was said before is heard"
+    assert there.hear().topic == "last", "what was said before is heard"
     with pytest.raises(LinkClosed, match="gone"):
         there.hear()
     with pytest.raises(LinkClosed):
@@ -96,7 +96,7 @@ def test_an_end_that_is_gone_is_noticed_by_both(ends):
 
 def test_an_end_that_goes_in_the_middle_of_a_message_is_noticed(ends):
     here, there = ends
-    here._socket.sendall(struct.pack("<IQ", 1000, 0) + b'{"kind"')
+    here._socket.sendall(struct.pack("<IQ", 1000, 0) + b'{"topic"')
     here.close()
     with pytest.raises(LinkClosed):
         there.hear()
@@ -109,7 +109,10 @@ def test_a_length_that_cannot_be_ours_is_refused_before_it_is_allocated(ends):
         there.hear()
 
 
-@pytest.mark.parametrize("garbage", [b"\xff\xfe not json", b"[1, 2]", b"{}", b'{"kind": "a", "body": {}, "arrays": 3}'])
+GARBAGE = [b"\xff\xfe not json", b"[1, 2]", b"{}", b'{"topic": "a", "body": {}, "arrays": 3}']
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
 def test_garbage_closes_the_link_and_nothing_else(garbage, ends):
     here, there = ends
     here._socket.sendall(struct.pack("<IQ", len(garbage), 0) + garbage)
@@ -119,7 +122,7 @@ def test_garbage_closes_the_link_and_nothing_else(garbage, ends):
 
 def test_arrays_of_another_size_than_said_are_refused_before_they_are_allocated(ends):
     here, there = ends
-    text = b'{"kind": "a", "body": {}, "arrays": [["<f8", [1000000, 1000000]]]}'
+    text = b'{"topic": "a", "body": {}, "arrays": [["<f8", [1000000, 1000000]]]}'
     here._socket.sendall(struct.pack("<IQ", len(text), 8) + text)
     with pytest.raises(LinkClosed, match="not of the size"):
         there.hear()

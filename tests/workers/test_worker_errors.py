@@ -6,7 +6,7 @@ import pytest
 
 from weft.core.errors import ChannelError, EnvironmentFault, EnvironmentRaised
 from weft.core.trees import tree_map, unflatten
-from weft.runtimes.workers.worker import _told
+from weft.runtimes.workers.worker import error_report
 
 WHERE = "in fragment learn, at learn step 7"
 
@@ -14,7 +14,7 @@ WHERE = "in fragment learn, at learn step 7"
 def told(raising) -> dict[str, str]:
     with pytest.raises(Exception) as raised:  # noqa: PT011
         raising()
-    return _told(raised.value, WHERE)
+    return error_report(raised.value, WHERE)
 
 
 def users(error: Exception):
@@ -50,7 +50,7 @@ def test_an_environments_fault_keeps_its_own_words():
     assert said["traceback"].endswith("ZeroDivisionError: by nothing\n")
     assert "EnvironmentRaised" not in said["traceback"]
     assert told(lambda: users(EnvironmentFault("it lies"))) == {
-        "kind": "EnvironmentFault",
+        "error": "EnvironmentFault",
         "text": "it lies",
         "traceback": "",
     }

@@ -14,11 +14,6 @@ HINTS = {
     "env": 'more environment workers (--plan "env*N | act+learn"), or a native vector or JAX environment',
     "act": "more environments per act call, a smaller network, or act on an accelerator (act@gpu)",
     "learn": "larger minibatches, fewer epochs, or more learners ((env+act+learn)*N, learn@gpu)",
-    "copy": "keep act and learn on one device (act+learn), or send smaller observations (uint8 and not float32)",
-    "wait": "learn waits for samples: more env+act replicas, or a larger max_lag",
-    "replay": "more replay replicas (replay*R), or larger batches",
-    "compile": "still compiling: longer runs spread the cost, and fixed shapes compile once",
-    "save": "save checkpoints less often",
 }
 """For a plan in one process, by the stage that takes most of the time."""
 
@@ -61,7 +56,7 @@ def bottleneck(record: Record) -> str:
     stage, share = ranked[0]
     if len(ranked) > 1 and share - ranked[1][1] < _BALANCED * share:
         return f"balanced: {stage} and {ranked[1][0]} take {share:.0%} and {ranked[1][1]:.0%} of the time"
-    hint = HINTS.get(stage)
+    hint = _hint(HINTS, stage)
     return f"{stage}-bound: {hint}" if hint else f"{stage}-bound: {share:.0%} of the time goes there"
 
 
@@ -74,8 +69,14 @@ def _of_workers(record: Record, ranked: list[tuple[str, float]]) -> str:
         return _waiting(record, ranked)
     if len(ranked) > 1 and share - ranked[1][1] < _BALANCED * share:
         return f"balanced: {stage} and {ranked[1][0]} are busy {share:.0%} and {ranked[1][1]:.0%} of their time"
-    hint = WORKER_HINTS.get(stage, f"it is busy {share:.0%} of its time")
+    hint = _hint(WORKER_HINTS, stage) or f"it is busy {share:.0%} of its time"
     return f"{stage}-bound: {hint}"
+
+
+def _hint(hints: dict[str, str], stage: str) -> str:
+    """The hint for a stage: by what its fragments are without whose (``act.red+act.blue``: act), or by its last one."""
+    bases = list(dict.fromkeys(name.partition(".")[0] for name in stage.split("+")))
+    return hints.get("+".join(bases)) or hints.get(bases[-1], "")
 
 
 def _waiting(record: Record, ranked: list[tuple[str, float]]) -> str:

@@ -22,7 +22,7 @@ AXIS = "replica"
 
 
 class Spread(Enum):
-    """How a value lies over the replicas and the seeds."""
+    """How a value is spread over the replicas and the seeds."""
 
     SHARED = "shared"  # one for all replicas; one for each seed
     SPLIT = "split"  # cut along its first axis, the environments'; one for each seed
@@ -49,15 +49,15 @@ class Layout:
 
         return Mesh(np.array(self.devices), (AXIS,))
 
-    def sharding(self, lies: Spread) -> NamedSharding | jax.sharding.SingleDeviceSharding:
-        """Where a value that lies so is kept."""
+    def sharding(self, spread: Spread) -> NamedSharding | jax.sharding.SingleDeviceSharding:
+        """Where a value of this spread is kept."""
         if self.replicas == 1:
             return jax.sharding.SingleDeviceSharding(self.devices[0])
-        return NamedSharding(self.mesh, _spec(lies))
+        return NamedSharding(self.mesh, _spec(spread))
 
-    def place(self, tree: Tree, lies: Tree) -> Tree:
-        """Put a tree where it belongs; ``lies`` is a Spread or a prefix tree of them."""
-        shardings = jax.tree.map(self.sharding, lies)
+    def place(self, tree: Tree, spread: Tree) -> Tree:
+        """Put a tree where it belongs; ``spread`` is a Spread or a prefix tree of them."""
+        shardings = jax.tree.map(self.sharding, spread)
         return jax.device_put(tree, jax.tree.map(lambda s, t: jax.tree.map(lambda _: s, t), shardings, tree))
 
     def wrap_init(self, function: Callable[[Tree, Tree], Tree], gives: Tree) -> Callable[..., Tree]:
@@ -84,7 +84,7 @@ class Layout:
 
         mapped: Callable[..., Tree] = one
         if self.seeds:
-            axes = tuple(jax.tree.map(lambda lies: None if lies is Spread.PLAIN else 0, lies) for lies in takes)
+            axes = tuple(jax.tree.map(lambda spread: None if spread is Spread.PLAIN else 0, spread) for spread in takes)
             mapped = jax.vmap(one, in_axes=axes)
         elif self.replicas > 1:
             in_specs, out_specs = jax.tree.map(_spec, (tuple(takes), gives))
@@ -92,8 +92,8 @@ class Layout:
         return jax.jit(mapped, donate_argnums=donate)
 
 
-def _spec(lies: Spread) -> PartitionSpec:
-    match lies:
+def _spec(spread: Spread) -> PartitionSpec:
+    match spread:
         case Spread.SPLIT:
             return PartitionSpec(AXIS)
         case Spread.SPLIT_TIME:

@@ -26,7 +26,7 @@ from weft.runtimes.hosted.rolling import Episodes
 from weft.runtimes.loop.engine import Report
 
 MAX_UNLEARNED = 1000
-"""Unrolls in a row that host code may keep from learn before the user is told."""
+"""Unrolls in a row that host code may keep from learn before the user is measured."""
 
 
 class HostedState(NamedTuple):
@@ -177,9 +177,9 @@ class HostedEngine:
             flat = flat_metrics(self._publishers, columns)
             made = env_steps * len(self._legs)
             trained = sum(self._eaten[name] * len(rows) for name, rows in host.items())
-            told = {name: float(np.mean(value)) for name, value in jax.device_get(figures).items()}
+            measured = {name: float(np.mean(value)) for name, value in jax.device_get(figures).items()}
             return Report(
-                learn_calls, env_steps, flat, episodes, good, rewards, False, shares, made, trained, figures=told
+                learn_calls, env_steps, flat, episodes, good, rewards, False, shares, made, trained, figures=measured
             )
 
         return fetch

@@ -159,10 +159,10 @@ class HostRoll:
 
     def saved(self) -> tuple[Tree, dict[str, Any]]:
         """Where acts stand, and the environments' snapshots."""
-        standing = {name: (act.carry, act.keys) for name, act in self._rolling.items()}
+        stands = {name: (act.carry, act.keys) for name, act in self._rolling.items()}
         totals = {name: act.totals for name, act in self._rolling.items()}
         snapshots = [env.snapshot() for env in self._environments]
-        return self._state(standing, np.int32(self._step), totals), {"environments": snapshots}
+        return self._state(stands, np.int32(self._step), totals), {"environments": snapshots}
 
     def place(self, states: States) -> States:
         """Where the layout keeps them."""
@@ -179,8 +179,8 @@ class HostRoll:
         self._step += self._length
         unrolls, recalls = {}, {}
         for k, (name, act) in enumerate(self._rolling.items()):
-            told = episodes if len(acts) == 1 else [episodes[k]]
-            act.finish(params[name], leaves[name], told)
+            series = episodes if len(acts) == 1 else [episodes[k]]
+            act.finish(params[name], leaves[name], series)
             unrolls[name] = self._buffers[name].assemble(act.start)
             recalls[name] = Recall(self._buffers[name].seen(), act.drawn) if self._inside[name] else None
         return Rolled(unrolls, recalls, time.perf_counter() - began - times.stepping, times.stepping)
@@ -212,7 +212,7 @@ class HostRoll:
         self._steps = Stepper(self._environments, list(self._rolling.values()), spec, self.envs)
         return self._steps
 
-    def _state(self, standing: dict[str, Any], step: Any, totals: dict[str, Any]) -> HostState:
+    def _state(self, stands: dict[str, Any], step: Any, totals: dict[str, Any]) -> HostState:
         nothing = np.zeros(self._rows, np.float64), np.zeros(self._rows, np.int64)
         return HostState(
             {
@@ -222,7 +222,7 @@ class HostRoll:
                     tree_map(np.copy, self._buffers[name].outs[0]._replace(final_observation=None)),
                     *totals.get(name, nothing),
                 )
-                for name, (carry, keys) in standing.items()
+                for name, (carry, keys) in stands.items()
             },
             step,
         )
@@ -273,9 +273,9 @@ class JaxRoll:
         """T steps of every environment."""
         began = time.perf_counter()
         self._state, unrolls, slices = self._unroll(params, self._state)
-        told = jax.device_get(slices)
+        series = jax.device_get(slices)
         for k, name in enumerate(self._names):  # not in the order of the dict: a program sorts it
-            episodes[k] += episodes_of(told[name])
+            episodes[k] += episodes_of(series[name])
         return Rolled(unrolls, {}, time.perf_counter() - began, 0.0)
 
     def learned(self) -> None:

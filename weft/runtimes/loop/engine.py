@@ -72,7 +72,8 @@ class Engine(Protocol):
 
         The tree has ``fragments``, the states of the graph's fragments by name; what else it has is the engine's own.
 
-        The document of an engine with workers has its ledger, ``samples``, and the ``restarts`` since the last report.
+        The document of an engine with workers has its ledger, ``samples``, its ``learn_steps`` and
+        ``env_steps``, and the ``restarts`` since the last report.
         """
         ...
 

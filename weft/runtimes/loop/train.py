@@ -316,6 +316,7 @@ class _Execution:
         if "samples" in document:  # workers may have died, and have counted, since the last report
             self.counters.ledger = Ledger.from_json(document["samples"])
             self.counters.restarts += document["restarts"]
+            self.counters.learn_steps, self.counters.env_steps = document["learn_steps"], document["env_steps"]
         document = {"engine": document, "counters": self.counters.to_document()}
         checkpoints.save(
             self.folder.checkpoints, self.counters.learn_steps, tree, document, keep=self.settings.keep_checkpoints

@@ -118,13 +118,13 @@ class LaneState:
             self.episode_return[~self._row_seen(0).first] = np.nan
         self._stood = None
         if stood is not None:
-            standing, kept = stood
-            self.carry = standing.carry
-            self.episode_return[:], self.episode_length[:] = standing.episode_return, standing.episode_length
-            for place, then in zip(tree_leaves(self._row_seen(0)), tree_leaves(standing.timestep), strict=True):
+            checkpoint, kept = stood
+            self.carry = checkpoint.carry
+            self.episode_return[:], self.episode_length[:] = checkpoint.episode_return, checkpoint.episode_length
+            for place, then in zip(tree_leaves(self._row_seen(0)), tree_leaves(checkpoint.timestep), strict=True):
                 np.copyto(place, then, where=kept.reshape((-1, *[1] * (place.ndim - 1))))
 
-    def standing(self) -> LaneCheckpoint | None:
+    def checkpoint(self) -> LaneCheckpoint | None:
         """Where the lane stands; None unless it has sent an unroll and waits to begin the next."""
         if self.state is not State.SLOT or not self.rolled or self.buffer is None:
             return None
@@ -168,7 +168,7 @@ class ActSide:
         self._seldom = [i for i, leaf in enumerate(leaves) if id(leaf) in self._final]
         self._truncated = next(i for i, leaf in enumerate(leaves) if leaf is like.truncated)
         self._sizes = [n for n in (2**k for k in range(16)) if n < len(lanes)] + [len(lanes)]
-        self.context.saves = self._standing
+        self.context.saves = self._saved
         self._on_accelerator = jax.local_devices()[0].platform != "cpu"
 
     def start(self) -> dict[str, Any]:
@@ -347,8 +347,8 @@ class ActSide:
         lane.actions.commit(lane.answers)
         lane.state = State.TIMESTEP
 
-    def _standing(self) -> Saved | None:
-        stand = [lane.standing() for lane in self.lanes]
+    def _saved(self) -> Saved | None:
+        stand = [lane.checkpoint() for lane in self.lanes]
         if any(where is None for where in stand):
             return None
         words = [to_words(where) for where in stand]

@@ -16,7 +16,6 @@ from weft.runtimes.loop.engine import Episode, Report
 from weft.runtimes.prepare.config import Prepared
 from weft.runtimes.workers.control.link import LinkMessage
 from weft.runtimes.workers.control.pool import Beginning, WorkerPool
-from weft.runtimes.workers.counting.account import OfRun
 from weft.runtimes.workers.counting.gauges import Gauges
 from weft.runtimes.workers.counting.lags import Lags
 from weft.runtimes.workers.counting.ledger import PATIENCE_SECONDS, AccountLedger
@@ -58,7 +57,7 @@ class WorkersEngine:
         )
         self._lags = Lags()
         self._ledger = AccountLedger(launch.blueprint)
-        self._told_restarts = 0
+        self._reported_restarts = 0
         self._figures: dict[str, float] = {}  # what fragments that do not learn have measured, as it was last
 
     @property
@@ -94,14 +93,17 @@ class WorkersEngine:
         """The states of all fragments, fetched from their workers. Only while nothing is under way."""
         while True:
             before = dict(self._versions)
-            said = self._pool.ask(self.blueprint.saving())
+            messages = self._pool.ask(self.blueprint.saving())
             if before == self._versions:  # else something that had begun before was learned from meanwhile
                 break
-        state, snapshots = self._saving.put_together(said)
+        state, snapshots = self._saving.put_together(messages)
         self._states = self._saving.states_words(state)
         trained = self._version * self.prepared.steps_per_learn
         ledger = self._ledger.ledger(trained, PATIENCE_SECONDS)
+        for rows in self._rows.values():  # what was learned since the last report is in ``learn_steps``
+            rows.clear()
         document = {
+            "learn_steps": self._version,
             "samples": ledger.to_json(),
             "trained": self._ledger.trained(),
             "env_steps": self._ledger.env_steps(),
@@ -113,16 +115,14 @@ class WorkersEngine:
 
     def advance(self, learn_steps: int) -> Callable[[], Report]:
         """Grant ``learn_steps`` more learn steps; the result waits for them."""
-        launcher = self._pool.launcher
         self._granted = max(self._granted, self._version) + learn_steps
-        launcher.account.run[OfRun.LIMIT] = self._granted
-        launcher.ring()
+        self._pool.launcher.tell_run(limit=self._granted)
         last = self._granted
 
         def fetch() -> Report:
             while self._version < last and self._bad is None:
                 self._pool.hear(0.2)
-            return self._report(last)
+            return self._report()
 
         return fetch
 
@@ -161,7 +161,7 @@ class WorkersEngine:
         self._pool.dismiss(learning)
         self._ledger.settle(document["trained"])
         self._set_versions(version)
-        self._pool.launcher.account.run[OfRun.LIMIT] = version
+        self._pool.launcher.tell_run(limit=version)
         self._pool.start(learning)
         # Not for others that died at the same time: they may wait for what only learning sets free.
         self._pool.await_ready(set(learning))
@@ -172,7 +172,7 @@ class WorkersEngine:
         self._episodes = [[] for _ in self._episodes]  # those since the checkpoint will be played again
         self._set_versions(version)
         account = pool.launcher.account
-        account.run[OfRun.LIMIT] = version
+        account.set_run(limit=version)
         self._ledger.open(account, steps, version)
         self._lost = {}
         everyone = {worker.index for worker in self.blueprint.workers}
@@ -204,50 +204,52 @@ class WorkersEngine:
             words["snapshots"] = self._snapshots
         return words, [leaf for _, leaves in (*states, *lanes) for leaf in leaves]
 
-    def _take(self, said: LinkMessage) -> None:
-        """What a worker has said."""
-        match said.kind:
+    def _take(self, message: LinkMessage) -> None:
+        """A worker has sent a message."""
+        match message.topic:
             case "ready":
-                self._lost |= said.body.get("lost") or {}
+                self._lost |= message.body.get("lost") or {}
             case "learned":
-                name = said.body["fragment"]
-                self._versions[name] = said.body["version"]
-                self._rows[name].append(said.body)
-                if not said.body["learned"] and self._bad is None:
-                    self._bad = said.body["version"]
-                self._lags.add(said.body["lags"])
+                name = message.body["fragment"]
+                self._versions[name] = message.body["version"]
+                self._rows[name].append(message.body)
+                if not message.body["learned"] and self._bad is None:
+                    self._bad = message.body["version"]
+                self._lags.add(message.body["lags"])
             case "figures":
-                self._figures |= said.body
+                self._figures |= message.body
             case "episodes":
-                self._episodes[said.body["series"]] += [tuple(episode) for episode in said.body["episodes"]]
+                self._episodes[message.body["series"]] += [tuple(episode) for episode in message.body["episodes"]]
 
     # ---- reporting --------------------------------------------------------------------------------------------------
 
-    def _report(self, last: int) -> Report:
-        """All learn steps that learners announced and that are not reported yet, up to ``last`` of each learner."""
+    def _report(self) -> Report:
+        """The learn steps that every learner has reported of and that were not reported yet."""
+        calls = min(sum(row["calls"] for row in rows) for rows in self._rows.values())
         taken: dict[str, list[dict[str, Any]]] = {}
         for name, rows in self._rows.items():
-            taken[name] = [row for row in rows if row["version"] <= last or row["version"] - row["calls"] < last]
-            self._rows[name] = [row for row in rows if row not in taken[name]]
-        calls = min(sum(row["calls"] for row in rows) for rows in taken.values())
+            count = reached = 0
+            while reached < calls:
+                reached, count = reached + rows[count]["calls"], count + 1
+            taken[name], self._rows[name] = rows[:count], rows[count:]
         columns = {
             name: {key: np.array([row["metrics"][key] for row in rows]) for key in rows[0]["metrics"]}
             for name, rows in taken.items()
             if rows
         }
-        told = [row for rows in taken.values() for row in rows]
+        reported = [row for rows in taken.values() for row in rows]
         episodes, self._episodes = self._episodes, [[] for _ in self._episodes]
         launcher = self._pool.launcher
         self._gauges.look(launcher.account, calls)
         lags, figures = self._lags.figures(), self._gauges.figures(launcher.account) | self._figures
-        trained = last * self.prepared.steps_per_learn if self._bad is None else 0
+        trained = self._version * self.prepared.steps_per_learn if self._bad is None else 0
         return Report(
             calls,
             self._ledger.env_steps(),
             flat_metrics(self._publishers, columns),
             episodes,
-            all(row["learned"] for row in told),
-            all(row["rewards"] for row in told),
+            all(row["learned"] for row in reported),
+            all(row["rewards"] for row in reported),
             False,
             self._gauges.shares(),
             samples=self._ledger.ledger(trained),
@@ -257,6 +259,6 @@ class WorkersEngine:
         )
 
     def _new_restarts(self) -> int:
-        """Of workers, since it was last told."""
-        told, self._told_restarts = self._told_restarts, self._pool.supervisor.restarts
-        return self._told_restarts - told
+        """Of workers, since it was last reported."""
+        reported, self._reported_restarts = self._reported_restarts, self._pool.supervisor.restarts
+        return self._reported_restarts - reported

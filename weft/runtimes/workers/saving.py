@@ -60,13 +60,13 @@ class Saving:
             return WorkerState(kept, {"": jax.eval_shape(rollout.init, *arguments)})
         return WorkerState(kept, {actor.name: lane_schema(actor.algorithm, envs) for actor in actors_of(self._graph)})
 
-    def put_together(self, said: list[LinkMessage]) -> tuple[WorkerState, dict[str, Any]]:
-        """The state and the environments' snapshots, from what sides have said."""
+    def put_together(self, messages: list[LinkMessage]) -> tuple[WorkerState, dict[str, Any]]:
+        """The state and the environments' snapshots, from what sides have sent."""
         like = self.template()
         states: dict[str, Tree] = {}
         lanes: dict[str, dict[int, Words]] = {}
         snapshots: dict[str, Any] = {}
-        for part in said:
+        for part in messages:
             snapshots |= part.body.get("snapshots", {})
             at = 0
             for name, count in part.body.get("states", []):

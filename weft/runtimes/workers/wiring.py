@@ -215,16 +215,16 @@ class Wired:
             side.close()
 
 
-def wire(link: Link, said: LinkMessage) -> Wired:
-    """Build a worker's sides from what the launcher said."""
-    body = said.body
+def wire(link: Link, message: LinkMessage) -> Wired:
+    """Build a worker's sides from the launcher's message."""
+    body = message.body
     sys.path[:] = [*body["sys_path"], *(p for p in sys.path if p not in body["sys_path"])]
     blueprint: Blueprint = from_recipe(body["blueprint"])
     fd, *sizes = body["account"]
     bells = {int(index): Bell.from_fd(*fds) for index, fds in body["bells"].items()}
     specs = {name: ChannelSpec.from_json(saved) for name, saved in body["channels"].items()}
     account = Account(sizes[0], sizes[1], fd=fd)
-    task = Task(link, body, said.arrays, blueprint, account, bells, specs, int(body["life"]))
+    task = Task(link, body, message.arrays, blueprint, account, bells, specs, int(body["life"]))
     made = []
     for name, spec in specs.items():
         if spec.scheme == "inproc":  # both ends are here

@@ -86,27 +86,38 @@ def _listen(link: Link, made: Any) -> None:
     """Answer the launcher; leave at once where it is gone."""
     try:
         while True:
-            said = link.hear()
-            if said is not None and said.kind == "save":
-                for side in made.sides:
-                    if side.context.index in said.body["sides"]:
-                        side.context.ask()
+            message = link.hear()
+            if message is not None:
+                heed(made, message)
     except LinkClosed:
         os._exit(1)
     except BaseException as error:  # a launcher that waits for an answer must not wait for ever
         _say_error(link, error, "as it heard the launcher")
 
 
+def heed(made: Any, message: LinkMessage) -> None:
+    """Do what the launcher asks of a worker's sides."""
+    match message.topic:
+        case "save":
+            for side in made.sides:
+                if side.context.index in message.body["sides"]:
+                    side.context.ask()
+        case "run":  # words of the whole run, where the launcher's account is another host's
+            made.task.account.set_run(**message.body)
+            for side in made.sides:
+                side.context.bell.ring()
+
+
 def _say_error(link: Link, error: BaseException, where: str) -> None:
     """Tell the launcher what was raised, and ``where``: "in fragment learn, at learn step 7"."""
     traceback.print_exception(error)  # into the worker's log, all of it
     try:
-        link.say("error", _told(error, where))
+        link.say("error", error_report(error, where))
     except LinkClosed:
         os._exit(1)
 
 
-def _told(error: BaseException, where: str) -> dict[str, str]:
+def error_report(error: BaseException, where: str) -> dict[str, str]:
     """An error in words, and its traceback: where the user's own code raised, that of their frames, as in one process.
 
     An environment's fault says by itself which environment it was, and at which of its steps.
@@ -114,16 +125,16 @@ def _told(error: BaseException, where: str) -> dict[str, str]:
     from weft.core.errors import EnvironmentFault, WeftError
     from weft.core.theirs import is_theirs, their_traceback
 
-    kind, text = type(error).__name__, str(error)
+    name, text = type(error).__name__, str(error)
     if isinstance(error, WeftError):
         if not isinstance(error, EnvironmentFault):
             text = f"{where}: {text}"
         trace = "" if error.__cause__ is None else their_traceback(error.__cause__)
     else:
         first = text.partition("\n")[0]  # the traceback has the rest
-        text = f"{where}: {kind}: {first}" if first else f"{where}: {kind}"
+        text = f"{where}: {name}: {first}" if first else f"{where}: {name}"
         trace = their_traceback(error) if is_theirs(error) else "".join(traceback.format_exception(error))
-    return {"kind": kind, "text": text, "traceback": trace}
+    return {"error": name, "text": text, "traceback": trace}
 
 
 def _die_with_parent() -> None:

@@ -21,11 +21,14 @@ import numpy as np
 from weft.core.recipe import script_path, to_recipe
 from weft.graph.role import role
 from weft.runtimes.workers.control.link import Link, LinkClosed, LinkMessage
-from weft.runtimes.workers.counting.account import Account, OfRun
+from weft.runtimes.workers.counting.account import Account
 from weft.runtimes.workers.layout.blueprint import Blueprint
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec, Created
 from weft.streams.registry import create
+
+HERE = 0
+"""The host that this launcher is on, by its index in the blueprint."""
 
 STOP_SECONDS = 3.0
 """The time that workers have to leave by themselves at the run's end."""
@@ -36,10 +39,10 @@ MASKED = {signal.SIGINT, signal.SIGTERM}
 
 
 class Heard(NamedTuple):
-    """A worker said something; ``said`` is None when it is gone, and ``code`` its exit code."""
+    """A worker sent a message; it is None when it is gone, and ``code`` its exit code."""
 
     worker: int
-    said: LinkMessage | None
+    message: LinkMessage | None
     code: int | None = None
 
 
@@ -121,7 +124,7 @@ class Launcher:
             link.say("task", task, arrays)
 
     def hear(self, timeout: float) -> list[Heard]:
-        """What workers have said, or that they are gone; waits up to ``timeout`` seconds for the first.
+        """What workers have sent, or that they are gone; waits up to ``timeout`` seconds for the first.
 
         A link that a child of the worker has inherited stays open when the worker dies, and is looked at as well.
         """
@@ -132,27 +135,38 @@ class Launcher:
                 heard.append(Heard(worker, None, self._reap(worker)))
         for worker in readable:
             try:
-                said = self.children[worker].link.hear()
-                heard.append(Heard(worker, said))
+                message = self.children[worker].link.hear()
+                heard.append(Heard(worker, message))
             except LinkClosed:
                 heard.append(Heard(worker, None, self._reap(worker)))
         return heard
 
     def _has_words(self, worker: int) -> bool:
-        """Whether something that a worker said is still to be heard: it may have died just after it was looked at."""
+        """Whether a message of a worker is still to be heard: it may have died just after it was looked at."""
         return bool(select.select([self.children[worker].link], [], [], 0)[0])
 
-    def say(self, worker: int, kind: str, body: dict[str, Any] | None = None) -> None:
+    def say(self, worker: int, topic: str, body: dict[str, Any] | None = None) -> None:
         """Say something to a worker; one that is gone does not hear it."""
         child = self.children.get(worker)
         if child is not None:
             with suppress(LinkClosed):
-                child.link.say(kind, body)
+                child.link.say(topic, body)
 
     def starting(self, ready: set[int]) -> list[tuple[int, float]]:
         """The workers that are not ``ready``, and for how many seconds they have been alive."""
         now = time.monotonic()
         return [(index, now - child.began) for index, child in self.children.items() if index not in ready]
+
+    def tell_run(self, limit: int | None = None, stop: bool = False) -> None:
+        """Set words of the whole run, and wake every side.
+
+        On this host they are in the account that workers share; workers of other hosts are sent them by message.
+        """
+        self.account.set_run(limit, stop)
+        for worker in self.blueprint.workers:
+            if worker.host != HERE:
+                self.say(worker.index, "run", {"limit": limit, "stop": stop})
+        self.ring()
 
     def ring(self) -> None:
         """Wake every side."""
@@ -175,8 +189,7 @@ class Launcher:
         """End all workers, gently first; give everything back. May be called twice."""
         if self.account.fd < 0:
             return
-        self.account.run[OfRun.STOP] = 1
-        self.ring()
+        self.tell_run(stop=True)
         deadline = time.monotonic() + STOP_SECONDS
         for child in self.children.values():
             try:

@@ -1,6 +1,6 @@
 """The link between the launcher and a worker: small JSON messages with raw arrays, over an inherited socket pair.
 
-For what is said seldom: the worker's task, readiness, reports, saved state, errors. Samples and params never pass here.
+For what is rare: the worker's task, readiness, reports, saved state, errors. Samples and params never pass here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LinkClosed(Exception):
 class LinkMessage(NamedTuple):
     """One message: a word for what it is, its values, and arrays."""
 
-    kind: str
+    topic: str
     body: dict[str, Any]
     arrays: list[np.ndarray[Any, Any]]
 
@@ -50,11 +50,11 @@ class Link:
         """For ``select``."""
         return self._socket.fileno()
 
-    def say(self, kind: str, body: dict[str, Any] | None = None, arrays: Sequence[np.ndarray[Any, Any]] = ()) -> None:
+    def say(self, topic: str, body: dict[str, Any] | None = None, arrays: Sequence[np.ndarray[Any, Any]] = ()) -> None:
         """Send; blocks while the other side's buffer is full. Raises LinkClosed."""
         contiguous = [np.ascontiguousarray(a).reshape(np.shape(a)) for a in arrays]
         described = [[a.dtype.str, list(a.shape)] for a in contiguous]
-        text = json.dumps({"kind": kind, "body": body or {}, "arrays": described}).encode()
+        text = json.dumps({"topic": topic, "body": body or {}, "arrays": described}).encode()
         total = sum(a.nbytes for a in contiguous)
         try:
             with self._lock:
@@ -77,9 +77,9 @@ class Link:
         if length > MAX_JSON:
             raise LinkClosed(f"a message of {length} bytes is not one of ours")
         try:
-            said = json.loads(bytes(self._exactly(length)))
-            kind, body = said["kind"], said["body"]
-            layout = [(np.dtype(dtype), tuple(map(int, shape))) for dtype, shape in said["arrays"]]
+            fields = json.loads(bytes(self._exactly(length)))
+            topic, body = fields["topic"], fields["body"]
+            layout = [(np.dtype(dtype), tuple(map(int, shape))) for dtype, shape in fields["arrays"]]
         except (ValueError, KeyError, TypeError) as error:
             raise LinkClosed(f"a message that is not one of ours: {error!r}") from None
         if sum(dtype.itemsize * math.prod(shape) for dtype, shape in layout) != total:
@@ -88,7 +88,7 @@ class Link:
         for array in arrays:
             if array.nbytes:
                 self._into(array.reshape(-1).view(np.uint8).data)
-        return LinkMessage(kind, body, arrays)
+        return LinkMessage(topic, body, arrays)
 
     def close(self) -> None:
         """Close; may be called twice."""

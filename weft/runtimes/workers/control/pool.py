@@ -152,21 +152,21 @@ class WorkerPool:
             self._launcher = None
 
     def _follows(self, heard: Heard) -> list[Instruction]:
-        said = heard.said
-        if said is None:
+        message = heard.message
+        if message is None:
             died = Died(heard.worker, how_it_ended(heard.code), was_killed(heard.code))
             return self.supervisor.handle(died)
-        self._take(said)
-        match said.kind:
+        self._take(message)
+        match message.topic:
             case "ready":
                 return self.supervisor.handle(Ready(heard.worker))
             case "error":
-                text, trace = said.body["text"] or said.body["kind"], said.body["traceback"]
+                text, trace = message.body["text"] or message.body["error"], message.body["traceback"]
                 return self.supervisor.handle(Failed(heard.worker, f"{text}\n{trace}" if trace else text))
             case "learned":
                 self.supervisor.learned()
             case "saved":
-                self._saved[said.body["side"]] = said
+                self._saved[message.body["side"]] = message
         return []
 
     def _do(self, instruction: Instruction) -> None:

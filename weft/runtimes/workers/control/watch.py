@@ -19,7 +19,7 @@ class Watch:
     def __init__(self, blueprint: Blueprint, hang_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.blueprint, self.hang_seconds, self.clock = blueprint, hang_seconds, clock
         self._seen: dict[int, tuple[int, float]] = {}
-        self._told: set[int] = set()  # sides
+        self._reported: set[int] = set()  # sides
 
     def stuck(self, words: Any, ready: set[int]) -> list[tuple[int, float]]:
         """Workers that are ``ready`` and stuck, and for how many seconds."""
@@ -30,10 +30,10 @@ class Watch:
             before = self._seen.get(side.index)
             if before is None or before[0] != tick or waiting or side.worker not in ready:
                 self._seen[side.index] = (tick, now)
-                self._told.discard(side.index)
+                self._reported.discard(side.index)
                 continue
             patience = self.hang_seconds * (COMPILING if side.compiles else 1.0)
-            if now - before[1] > patience and side.index not in self._told:
-                self._told.add(side.index)
+            if now - before[1] > patience and side.index not in self._reported:
+                self._reported.add(side.index)
                 found[side.worker] = max(now - before[1], found.get(side.worker, 0.0))
         return sorted(found.items())

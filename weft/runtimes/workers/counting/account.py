@@ -82,6 +82,13 @@ class Account:
         self.sides = words[1 : 1 + sides]
         self.wires = words[1 + sides :]
 
+    def set_run(self, limit: int | None = None, stop: bool = False) -> None:
+        """Set words of the whole run: the learn steps that are granted, and whether it is to end."""
+        if limit is not None:
+            self.run[OfRun.LIMIT] = limit
+        if stop:
+            self.run[OfRun.STOP] = 1
+
     def close(self) -> None:
         """Close the descriptor; the memory goes with the last reference to its words. May be called twice."""
         if self.fd >= 0:
