@@ -75,7 +75,10 @@ def test_every_plan_of_the_table_is_accepted(flow, plan, here):
     assert run.in_workers
 
 
-@pytest.mark.parametrize(("flow", "plan"), IN_WORKERS)
+@pytest.mark.parametrize(
+    ("flow", "plan"),
+    [pytest.param(f, p, marks=[] if p in FLOWS[f].workers[:2] else [pytest.mark.slow]) for f, p in IN_WORKERS],
+)
 def test_workers_learn_in_lockstep_what_one_process_learns(flow, plan, here):
     with one_device():
         run = prepared(flow, plan)
@@ -94,7 +97,7 @@ def test_workers_over_sockets_learn_the_same(here):
     assert found.samples.balanced
 
 
-# ---- whom it loses ----------------------------------------------------------------------------------------------
+# ---- what it loses ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
