@@ -7,7 +7,6 @@ python examples/sift_role.py
 weft show examples.sift_role:SiftedPPO weft:CartPole-v1 --plan "(env+act)*2 | sift | learn"
 """
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -67,18 +66,6 @@ SIFT = SiftRole()
 weft.register_role(weft.Role("sift", runs=f"{__name__}:SIFT", single=True))  # one memory, so one replica
 
 
-def put_between(graph: weft.Graph, fragment: str, role: str, code: Any, on: str) -> weft.Graph:
-    """A graph with a fragment of a role on a stream, just before the stream's last reader; it changes no shapes."""
-    last = [stream for stream in graph.streams if stream.name == on][-1]
-    port = weft.Port(on, last.schema)
-    new = weft.Fragment(fragment, (port,), (port,), role_name=role, code=code)
-    at, leg = graph.names.index(last.target), graph.streams.index(last)
-    legs = (dataclasses.replace(last, target=fragment), dataclasses.replace(last, source=fragment))
-    return weft.Graph(
-        (*graph.fragments[:at], new, *graph.fragments[at:]), (*graph.streams[:leg], *legs, *graph.streams[leg + 1 :])
-    )
-
-
 @dataclass(frozen=True)
 class SiftedPPO(weft.PPO):
     """PPO that sees half of its unrolls twice. V-trace corrects for the older params that made them."""
@@ -90,7 +77,7 @@ class SiftedPPO(weft.PPO):
     keep: int = 4
 
     def graph(self) -> weft.Graph:
-        return put_between(super().graph(), "sift", "sift", Sift(self.keep), on="unroll")
+        return super().graph().insert("sift", role="sift", code=Sift(self.keep), on="unroll")
 
 
 def main(steps: int = 200_000, plan: str = PLAN, **settings: Any) -> weft.Run:

@@ -210,7 +210,7 @@ class _Execution:
             self.counters.ledger = Ledger.from_json(restored[1]["engine"]["samples"]) if restored else Ledger()
         if restored:
             lost = engine.resume(restored[0], restored[1]["engine"])
-            if lost and self.prepared.lockstep:
+            if lost and self.prepared.synchrony.still:
                 telemetry.warn(f"it goes on from there, but not exactly: {self._fresh(lost)}")
         else:
             engine.start()

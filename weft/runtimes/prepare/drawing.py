@@ -54,7 +54,7 @@ def _below(prepared: Prepared, settings: Settings) -> str:
 def _sizes(prepared: Prepared, launch: LaunchSpec) -> str:
     lanes, envs = launch.blueprint.lanes, prepared.algorithm.spec.envs
     of = "all" if envs == prepared.envs else "one learner's"
-    between = "one" if len(lanes) == 1 else f"{len(lanes)} lanes"
+    between = "one lane" if len(lanes) == 1 else f"{len(lanes)} lanes"
     taken = launch.memory("shm")
     each = ", ".join(f"{stream} {describe_bytes(nbytes)}" for stream, nbytes in taken.items())
     by_lane = list(dict.fromkeys(wire.stream for wire in launch.blueprint.wires if wire.lane >= 0))
