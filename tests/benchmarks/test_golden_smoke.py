@@ -24,6 +24,7 @@ SUMMARY = {
 }
 
 
+@pytest.mark.slow
 def test_a_tiny_run_is_the_same_as_itself_and_its_two_seeds_differ(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,13 +25,21 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 QUIET = {"quiet": True, "tensorboard": False}
 IN_WORKERS = [(name, plan) for name, flow in FLOWS.items() for plan in flow.workers]
 IN_ONE_PROCESS = [(name, plan) for name, flow in FLOWS.items() for plan in flow.one_process]
+QUICK = {(name, plan) for name, flow in FLOWS.items() for plan in flow.workers[:2]}
+
+
+def but_for(quick, *cases):
+    """Cases of which only ``quick`` ones are in the normal suite: the others say the same at length."""
+    return [pytest.param(*c, marks=[] if (c if len(c) > 1 else c[0]) in quick else [pytest.mark.slow]) for c in cases]
+
+
 EACH_WITH_ITS_OWN = [(name, flow.workers[0]) for name, flow in FLOWS.items()]
 
 
 # ---- what it learns ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("flow", FLOWS)
+@pytest.mark.parametrize("flow", but_for({"two_teams"}, *((name,) for name in FLOWS)))
 def test_with_host_code_in_its_graph_it_learns_the_same(flow, here):
     """One program, or a loop on the host around several."""
     usual, _ = FLOWS[flow].make()
@@ -47,13 +55,15 @@ def test_with_host_code_in_its_graph_it_learns_the_same(flow, here):
     np.testing.assert_allclose(hosted.episodes, inline(flow).episodes, rtol=1e-5)
 
 
-@pytest.mark.parametrize("flow", [name for name, flow in FLOWS.items() if flow.environment == "weft:CartPole-v1"])
+@pytest.mark.parametrize(
+    "flow", but_for({"reward_model"}, *((name,) for name, f in FLOWS.items() if f.environment == "weft:CartPole-v1"))
+)
 def test_it_runs_around_a_host_environment(flow, here):
     run = prepared(flow, environment="CartPole-v1")
     assert farthest(learned(run).params, inline(flow).params) > TOLERANCE, "other episodes"
 
 
-@pytest.mark.parametrize("flow", ["relabel", "reward_model", "sift_role"])
+@pytest.mark.parametrize("flow", but_for({"relabel"}, ("relabel",), ("reward_model",), ("sift_role",)))
 def test_it_is_not_what_ppo_learns_without_it(flow, here):
     """The comparisons can fail: what the example adds makes a difference."""
     run = prepared(flow)
@@ -61,24 +71,21 @@ def test_it_is_not_what_ppo_learns_without_it(flow, here):
     assert farthest(learned(prepared(flow, algorithm=weft.PPO(**own))).params, inline(flow).params) > 100 * TOLERANCE
 
 
-@pytest.mark.parametrize(("flow", "plan"), IN_ONE_PROCESS)
+@pytest.mark.parametrize(("flow", "plan"), but_for({IN_ONE_PROCESS[-1]}, *IN_ONE_PROCESS))
 def test_two_devices_learn_what_one_learns(flow, plan, here):
     run = prepared(flow, plan)
     assert not run.in_workers
     assert farthest(learned(run).params, inline(flow).params) < TOLERANCE
 
 
-@pytest.mark.parametrize(("flow", "plan"), IN_WORKERS)
+@pytest.mark.parametrize(("flow", "plan"), but_for(QUICK, *IN_WORKERS))
 def test_every_plan_of_the_table_is_accepted(flow, plan, here):
     with one_device():
         run = prepared(flow, plan)
     assert run.in_workers
 
 
-@pytest.mark.parametrize(
-    ("flow", "plan"),
-    [pytest.param(f, p, marks=[] if p in FLOWS[f].workers[:2] else [pytest.mark.slow]) for f, p in IN_WORKERS],
-)
+@pytest.mark.parametrize(("flow", "plan"), but_for(QUICK, *IN_WORKERS))
 def test_workers_learn_in_lockstep_what_one_process_learns(flow, plan, here):
     with one_device():
         run = prepared(flow, plan)
@@ -160,7 +167,7 @@ def test_it_is_drawn_in_one_process(flow, here):
         assert f" {leg} " in drawing
 
 
-@pytest.mark.parametrize(("flow", "plan"), IN_WORKERS)
+@pytest.mark.parametrize(("flow", "plan"), but_for(set(EACH_WITH_ITS_OWN), *IN_WORKERS))
 def test_it_is_drawn_in_its_groups(flow, plan, here):
     """As Mermaid, which has the same groups and streams."""
     drawing = weft.show(*FLOWS[flow].make(), plan=plan, envs=8, mermaid=True)
@@ -192,7 +199,7 @@ def test_the_example_runs_in_one_process_and_prints_its_result(flow, here, capsy
     _check_main(flow, "inline", here, capsys)
 
 
-@pytest.mark.parametrize("flow", FLOWS)
+@pytest.mark.parametrize("flow", but_for({"two_teams"}, *((name,) for name in FLOWS)))
 def test_workers_run_the_example_as_it_is(flow, here, capsys):
     _check_main(flow, None, here, capsys)
 
