@@ -224,12 +224,12 @@ class WorkersEngine:
     # ---- reporting --------------------------------------------------------------------------------------------------
 
     def _report(self) -> Report:
-        """The learn steps that every learner has reported of and that were not reported yet."""
+        """The learn steps that every learner has made and that no report had yet."""
         calls = min(sum(row["calls"] for row in rows) for rows in self._rows.values())
         taken: dict[str, list[dict[str, Any]]] = {}
         for name, rows in self._rows.items():
             count = reached = 0
-            while reached < calls:
+            while reached < calls or (self._bad is not None and count < len(rows)):  # what went wrong is told at once
                 reached, count = reached + rows[count]["calls"], count + 1
             taken[name], self._rows[name] = rows[:count], rows[count:]
         columns = {
