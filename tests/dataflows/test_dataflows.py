@@ -25,7 +25,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 QUIET = {"quiet": True, "tensorboard": False}
 IN_WORKERS = [(name, plan) for name, flow in FLOWS.items() for plan in flow.workers]
 IN_ONE_PROCESS = [(name, plan) for name, flow in FLOWS.items() for plan in flow.one_process]
-QUICK = {(name, plan) for name, flow in FLOWS.items() for plan in flow.workers[:2]}
+LONGER = ("relabel", "two_teams")  # of which two plans with workers are in the normal suite; of the others one
+QUICK = {(name, p) for name, flow in FLOWS.items() for p in flow.workers[: 2 if name in LONGER else 1]}
 
 
 def but_for(quick, *cases):
@@ -97,6 +98,7 @@ def test_workers_learn_in_lockstep_what_one_process_learns(flow, plan, here):
     assert found.samples.dropped == {}
 
 
+@pytest.mark.slow
 def test_workers_over_sockets_learn_the_same(here):
     run = prepared("reanalyse", "(env+act)*2 | reanalyse | learn")
     found = learned(run, channel="tcp")
@@ -110,7 +112,6 @@ def test_workers_over_sockets_learn_the_same(here):
 @pytest.mark.parametrize(
     ("flow", "plan", "kills"),
     [
-        ("relabel", "(env+act)*2 | relabel*2 | learn", 2),
         *(pytest.param(flow, plan, 6, marks=pytest.mark.slow) for flow, plan in IN_WORKERS),
     ],
 )
@@ -194,7 +195,7 @@ def test_workers_are_drawn_with_the_streams_between_them(flow, plan, here):
 # ---- how it is written ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("flow", FLOWS)
+@pytest.mark.parametrize("flow", but_for({"reward_model", "two_teams"}, *((name,) for name in FLOWS)))
 def test_the_example_runs_in_one_process_and_prints_its_result(flow, here, capsys):
     _check_main(flow, "inline", here, capsys)
 

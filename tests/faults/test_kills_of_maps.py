@@ -67,7 +67,7 @@ LOCKSTEP = [
 
 @pytest.mark.parametrize(
     ("name", "plan", "killed"),
-    [pytest.param(*case, marks=[pytest.mark.slow] if index else []) for index, case in enumerate(LOCKSTEP)],
+    [pytest.param(*case, marks=[pytest.mark.slow]) for case in LOCKSTEP],
 )
 def test_in_lockstep_a_kill_changes_nothing_of_what_is_learned(training, name, plan, killed):
     arguments = [

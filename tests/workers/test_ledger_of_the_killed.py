@@ -522,7 +522,15 @@ def check(bench: Bench, when: str) -> None:
     assert 0 <= ledger.in_flight // steps <= 3 * (MAX_LAG + 2) * len(bench.office.blueprint.wires), f"{when}: {ledger}"
 
 
-SLOW_IN_MEMORY = {"one lane", "grad", "map of one", "map and grad", "map with each grad", "two policies, one learner"}
+SLOW_IN_MEMORY = {
+    "one lane",
+    "grad",
+    "map of one",
+    "map and grad",
+    "map with each grad",
+    "two policies, one learner",
+    "two policies",
+}
 QUICK_OVER_SOCKETS = {"two lanes", "map of any", "map of gradients"}
 CASES = [
     pytest.param(*case, forgets, id=f"{name}-{'socket' if forgets else 'memory'}", marks=[pytest.mark.slow] * slow)
