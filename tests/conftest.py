@@ -37,7 +37,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave slow tests out unless they are asked for: the suite is to stay under ten minutes on two cores."""
+    """Leave slow tests out unless they are asked for: the suite is to stay under fifteen minutes on two cores."""
     if not os.environ.get("WEFT_SLOW"):
         for item in items:
             if item.get_closest_marker("slow"):
