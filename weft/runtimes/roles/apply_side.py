@@ -45,6 +45,7 @@ class ApplySide:
         self.version = 0
         self.context.saves = self._saved
         self._turn, self._in_order = 0, self.synchrony.in_order
+        self._to_the_limit = self._in_order or len(task.blueprint.publishers) == 1
         self._lags: dict[int, int] = {}
 
         def mean_and_apply(train: TrainState, *messages: Gradients) -> TrainState:
@@ -86,7 +87,7 @@ class ApplySide:
         """Nothing to free."""
 
     def _saved(self) -> Saved | None:
-        if self.version < self.context.limit:
+        if self.version < self.context.limit and self._to_the_limit:
             return None
         words = to_words(self.train)
         return {"states": [[self.name, len(words)]]}, words

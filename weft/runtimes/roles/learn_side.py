@@ -51,6 +51,8 @@ class LearnSide:
         self.states: States = {}
         self.version = 0
         self._in_order = task.blueprint.synchrony.in_order
+        # One of several learners need not have come as far as the others when it is saved.
+        self._to_the_limit = self._in_order or len(task.blueprint.publishers) == 1
         self.context.saves = self._saved
 
     def _traced(self, states: States, batches: dict[Any, tuple[Tree, ...]], noise: dict[str, Tree]) -> Flowed:
@@ -101,7 +103,7 @@ class LearnSide:
 
     def _saved(self) -> Saved | None:
         """The states of its fragments, keys as their words; of the first learner alone."""
-        if self.version < self.context.limit:
+        if self.version < self.context.limit and self._to_the_limit:
             return None
         if self.rank:
             return {}, []

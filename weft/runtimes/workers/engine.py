@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,9 @@ from weft.runtimes.workers.counting.ledger import PATIENCE_SECONDS, AccountLedge
 from weft.runtimes.workers.layout.launch_spec import LaunchSpec
 from weft.runtimes.workers.saving import Saving, Words, lanes_words
 from weft.telemetry.ledger import Ledger
+
+NUDGE_SECONDS = 1.0
+"""How long one of several learners may wait at its limit for another that does not get on."""
 
 
 class WorkersEngine:
@@ -120,8 +124,15 @@ class WorkersEngine:
         last = self._granted
 
         def fetch() -> Report:
+            reached, since = self._version, time.monotonic()
             while self._version < last and self._bad is None:
                 self._pool.hear(0.2)
+                if self._version > reached:
+                    reached, since = self._version, time.monotonic()
+                elif time.monotonic() - since > NUDGE_SECONDS and max(self._versions.values()) >= self._granted:
+                    # A learner at its limit holds slots that the environments need for another, which has dropped more.
+                    self._granted, since = self._granted + 1, time.monotonic()
+                    self._pool.launcher.tell_run(limit=self._granted)
             return self._report()
 
         return fetch
