@@ -24,16 +24,17 @@ PLANS = {
     "(env+act) | learn": ["--max-lag", "1"],
 }
 ENVS = 64
+UNROLL = 128
 
 
 def measure(plan: str, flags: list[str], steps: int) -> float:
     """Env steps per second of one run."""
     folder = Path(tempfile.mkdtemp())
     asked = ["--plan", plan, *flags, "--envs", str(ENVS), "--vector", "each", "--steps", str(steps), "--seed", "1"]
-    asked += ["--algo.unroll", "128", "--algo.epochs", "4", "--algo.minibatches", "4"]
+    asked += ["--algo.unroll", str(UNROLL), "--algo.epochs", "4", "--algo.minibatches", "4"]
     try:
         run("CartPole-v1", asked, folder, 300.0)
-        return steady_rate(records(folder)) or float("nan")
+        return steady_rate(records(folder), ENVS * UNROLL) or float("nan")
     except NotRun as error:
         print(error)
         return float("nan")

@@ -32,6 +32,7 @@ PLANS = {
     "seed": "env*{n} | act+learn",
     "actors": "(env+act)*{n} | learn",
 }
+UNROLL = 32
 PONG = "ALE/Pong-v5"
 ENVIRONMENTS = {  # as Weft knows them, and how they are to be stepped; Pong's own vector form would take all cores
     "filming": ("benchmarks.costly:filming", ["--vector", "each"]),
@@ -111,9 +112,9 @@ def measure(name: str, plan: str, workers: int, flags: argparse.Namespace) -> di
     folder = Path(tempfile.mkdtemp())
     rate = flags.rates[name]
     environment, how = ENVIRONMENTS[name]
-    asked = ["--plan", plan, "--envs", str(envs), *how, "--ring", str(flags.ring), "--algo.unroll", "32"]
+    asked = ["--plan", plan, "--envs", str(envs), *how, "--ring", str(flags.ring), "--algo.unroll", str(UNROLL)]
     asked += ["--algo.epochs", "1", "--algo.minibatches", "1", "--max-lag", str(flags.max_lag)]
-    asked += ["--steps", str(max(12 * envs * 32, round(rate * workers * (flags.seconds + 2.0))))]
+    asked += ["--steps", str(max(12 * envs * UNROLL, round(rate * workers * (flags.seconds + 2.0))))]
     watch = Utilisation()
     try:
         summary = run(environment, asked, folder, 300.0)
@@ -128,7 +129,7 @@ def measure(name: str, plan: str, workers: int, flags: argparse.Namespace) -> di
     missing = samples["produced"] - samples["trained"] - samples["in_flight"] - sum(samples["dropped"].values())
     return {
         "plan": plan,
-        "rate": steady_rate(told),
+        "rate": steady_rate(told, envs * UNROLL),
         "busy": busy,
         "gpu": gpu,
         "dropped": samples["dropped"],

@@ -58,7 +58,7 @@ class Measured:
 
     def __call__(self) -> float:
         """Env steps per second that were trained on."""
-        while (rate := steady_rate(self._train()[1])) is None:
+        while (rate := steady_rate(self._train()[1], self.envs * self.unroll)) is None:
             self.steps *= 2
         return rate
 
@@ -75,10 +75,11 @@ class Measured:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def steady_rate(told: Sequence[dict[str, Any]]) -> float | None:
-    """Env steps per second from a second after the first record to the last; None where too few were written.
+def steady_rate(told: Sequence[dict[str, Any]], batch: int) -> float | None:
+    """Env steps trained on per second, ``batch`` in a learn step; None where too few records were written.
 
-    Where none was written between that second and the end, the last but one is taken, but never the first.
+    From a second after the first record to the last. Where none was written between that second and the end, the last
+    but one is taken, but never the first.
     """
     if len(told) < 3:
         return None
@@ -86,7 +87,7 @@ def steady_rate(told: Sequence[dict[str, Any]]) -> float | None:
     settled = [record for record in between if record["wall_seconds"] >= first["wall_seconds"] + SETTLE_SECONDS]
     begin = (settled or between[-1:])[0]
     taken = last["wall_seconds"] - begin["wall_seconds"]
-    return float(last["env_steps"] - begin["env_steps"]) / taken if taken > 0 else None
+    return float(last["learn_steps"] - begin["learn_steps"]) * batch / taken if taken > 0 else None
 
 
 def records(folder: Path) -> list[dict[str, Any]]:

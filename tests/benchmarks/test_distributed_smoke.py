@@ -18,8 +18,8 @@ from benchmarks.table import tables
 from benchmarks.weft_command import Measured, NotRun, steady_rate
 
 
-def record(wall_seconds: float, env_steps: int) -> dict[str, float]:
-    return {"wall_seconds": wall_seconds, "env_steps": env_steps}
+def record(wall_seconds: float, learn_steps: int) -> dict[str, float]:
+    return {"wall_seconds": wall_seconds, "learn_steps": learn_steps}
 
 
 @pytest.mark.parametrize("name", ["burning", "sleeping", "CartPole-v1"])
@@ -55,10 +55,11 @@ def test_burning_uses_the_core_and_sleeping_does_not() -> None:
 
 def test_what_was_made_while_the_learner_compiled_is_left_out() -> None:
     """512 steps a second for ever, and 1,024 more that were waiting when the learner was ready."""
-    told = [record(10.0, 512), record(10.01, 1536)] + [record(10.0 + s, 1536 + 512 * s) for s in range(1, 6)]
-    assert steady_rate(told) == pytest.approx(512.0)
-    assert steady_rate([told[0], told[1], told[-1]]) == pytest.approx(512.0, rel=0.01)  # few records: never the first
-    assert steady_rate(told[:2]) is None
+    told = [record(10.0, 1), record(10.01, 3)] + [record(10.0 + s, 3 + s) for s in range(1, 6)]
+    assert steady_rate(told, 512) == pytest.approx(512.0)
+    # Few records: never the first.
+    assert steady_rate([told[0], told[1], told[-1]], 512) == pytest.approx(512.0, rel=0.01)
+    assert steady_rate(told[:2], 512) is None
 
 
 def test_a_run_with_too_few_records_is_made_longer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
