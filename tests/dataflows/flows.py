@@ -127,12 +127,14 @@ class Learned(NamedTuple):
     episodes: list[tuple[float, ...]]  # of each policy: how many, their returns and their lengths in all
 
 
-def prepared(flow: str, plan: str = "inline", *, algorithm: Any = None, environment: Any = None) -> Prepared:
-    """A run of a flow in lockstep, or of another algorithm or environment; raises PlanError where it cannot run."""
+def prepared(
+    flow: str, plan: str = "inline", *, algorithm: Any = None, environment: Any = None, lockstep: bool = True
+) -> Prepared:
+    """A run of a flow, or of another algorithm or environment; raises PlanError where it cannot run."""
     usual, its_own = FLOWS[flow].make()
     algorithm, environment = algorithm or usual, environment or its_own
     steps = ENVS * algorithm.unroll * LEARN_STEPS
-    return prepare(RunConfig(algorithm, environment, plan=plan, envs=ENVS, steps=steps, seed=SEED, lockstep=True))
+    return prepare(RunConfig(algorithm, environment, plan=plan, envs=ENVS, steps=steps, seed=SEED, lockstep=lockstep))
 
 
 def learned(run: Prepared, **settings: Any) -> Learned:

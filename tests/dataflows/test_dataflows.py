@@ -10,6 +10,7 @@ import dataclasses
 import importlib
 import random
 import signal
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,8 @@ from running import missing
 from toys import farthest
 
 import weft
+from weft.runtimes.loop.train import make_engine
+from weft.runtimes.prepare.config import Settings
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 QUIET = {"quiet": True, "tensorboard": False}
@@ -141,6 +144,30 @@ def test_workers_killed_at_random_are_replaced_and_no_sample_is_lost_from_sight(
     assert last["exit"] == "finished"
     assert missing(last["samples"]) == 0
     assert last["samples"]["trained"] > summary["samples"]["trained"]
+
+
+def test_a_learner_that_was_saved_ahead_of_another_lets_it_catch_up(here):
+    """It is at its limit from the start, and holds the slots that the environments need for the other."""
+    with one_device():
+        run = prepared("two_teams", "(env+act.red+act.blue)*2 | learn.red | learn.blue", lockstep=False)
+    engine = make_engine(run, Settings(), here / "logs")
+    try:
+        engine.start()
+        engine.advance(2)()
+        state, document = engine.saved()
+        behind = int(min(learner.step for learner in state.fragments.values()))
+        red = state.fragments["learn.red"]
+        fragments = {**state.fragments, "learn.red": red._replace(step=red.step + 5)}
+        engine.resume(state._replace(fragments=fragments), document)
+        fetch = engine.advance(4)
+        got = []
+        waiting = threading.Thread(target=lambda: got.append(fetch()), daemon=True)
+        waiting.start()
+        waiting.join(60.0)
+        assert got, "it stands still"
+        assert engine._version >= behind + 4
+    finally:
+        engine.close()
 
 
 def test_workers_of_your_own_are_killed_too(training):

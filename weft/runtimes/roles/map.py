@@ -58,7 +58,7 @@ def _by_port(fragment: Fragment, messages: list[Tree]) -> dict[str, list[Tree]]:
 
 def _check(fragment: Fragment, declared: Schema, message: Tree) -> None:
     """Refuse a message that is not what the fragment declares. The number of environments is the message's own."""
-    found = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), message)
+    found = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), _dtype(x)), message)
     difference = schema_difference(declared, found)
     if difference and str(jax.tree.structure(declared)) == str(jax.tree.structure(found)):
         like = jax.tree.map(lambda want, have: have if _fits(want, have) else want, declared, found)
@@ -69,6 +69,11 @@ def _check(fragment: Fragment, declared: Schema, message: Tree) -> None:
             f"fragment {fragment.name!r} gave a message that is not what it {what}: {difference}. Return the declared "
             "shapes and dtypes, or declare what you return."
         )
+
+
+def _dtype(x: Any) -> Any:
+    """An array's own dtype, which JAX's rules would make a double a single; a Python number's is JAX's default."""
+    return x.dtype if hasattr(x, "dtype") else jnp.result_type(x)
 
 
 def _fits(want: Any, have: Any) -> bool:

@@ -77,14 +77,15 @@ class WorkersEngine:
     def start(self) -> None:
         """Begin from nothing: start every worker, and wait until all are ready."""
         self._lanes, self._snapshots, self._states = {}, {}, {}
-        self._go_on(0, {"samples": Ledger().to_json(), "trained": {}, "env_steps": 0, "steps": {}})
+        nothing = {"samples": Ledger().to_json(), "trained": {}, "env_steps": 0, "steps": {}}
+        self._go_on(dict.fromkeys(self._publishers, 0), nothing)
 
     def resume(self, tree: Tree, document: dict[str, Any]) -> list[str]:
         """Go on from a saved state: exactly in lockstep, else with environments that begin anew."""
         self._states = self._saving.states_words(tree)
         self._lanes, self._snapshots = lanes_words(tree), document["snapshots"]
-        states = [tree.fragments[self._kept(name)] for name in self._publishers]
-        self._go_on(min(int(np.asarray(state.step)) for state in states), document)
+        states = {name: tree.fragments[self._kept(name)] for name in self._publishers}
+        self._go_on({name: int(np.asarray(state.step)) for name, state in states.items()}, document)
         if not self._lanes:
             return [f"environment {i}" for i in range(self.prepared.envs)]
         return [f"environment {self.blueprint.lanes[int(k)].first + r}" for k, rows in self._lost.items() for r in rows]
@@ -127,11 +128,12 @@ class WorkersEngine:
             reached, since = self._version, time.monotonic()
             while self._version < last and self._bad is None:
                 self._pool.hear(0.2)
+                ahead = max(self._versions.values())
                 if self._version > reached:
                     reached, since = self._version, time.monotonic()
-                elif time.monotonic() - since > NUDGE_SECONDS and max(self._versions.values()) >= self._granted:
+                elif time.monotonic() - since > NUDGE_SECONDS and ahead >= self._granted:
                     # A learner at its limit holds slots that the environments need for another, which has dropped more.
-                    self._granted, since = self._granted + 1, time.monotonic()
+                    self._granted, since = ahead + 1, time.monotonic()
                     self._pool.launcher.tell_run(limit=self._granted)
             return self._report()
 
@@ -155,33 +157,34 @@ class WorkersEngine:
 
     # ---- starting ---------------------------------------------------------------------------------------------------
 
-    def _go_on(self, version: int, document: dict[str, Any]) -> None:
+    def _go_on(self, versions: dict[str, int], document: dict[str, Any]) -> None:
         """From a state and the counts as they were then: with new workers, or with those that are still alive."""
         self._bad = None
         for rows in self._rows.values():
             rows.clear()
         if self._pool.running and not self.blueprint.synchrony.still:
-            self._revive(version, document)
+            self._revive(versions, document)
             return
         self._ledger.go_back(Ledger.from_json(document["samples"]), document["trained"], document["env_steps"])
-        self._begin(version, document["steps"])
+        self._begin(versions, document["steps"])
 
-    def _revive(self, version: int, document: dict[str, Any]) -> None:
+    def _revive(self, versions: dict[str, int], document: dict[str, Any]) -> None:
         """New learners among producers that go on. What was trained on since the checkpoint is gone, and counted."""
         learning = self._pool.supervisor.learning
         self._pool.dismiss(learning)
         self._ledger.settle(document["trained"])
-        self._set_versions(version)
-        self._pool.launcher.tell_run(limit=version)
+        self._set_versions(versions)
+        self._pool.launcher.tell_run(limit=self._granted)
         self._pool.start(learning)
         # Not for others that died at the same time: they may wait for what only learning sets free.
         self._pool.await_ready(set(learning))
 
-    def _begin(self, version: int, steps: dict[str, list[int]]) -> None:
+    def _begin(self, versions: dict[str, int], steps: dict[str, list[int]]) -> None:
         pool = self._pool
+        self._set_versions(versions)
+        version = self._version
         pool.gather(self._launch.specs, {**self._launch.common, "version": version})
         self._episodes = [[] for _ in self._episodes]  # those since the checkpoint will be played again
-        self._set_versions(version)
         account = pool.launcher.account
         account.set_run(limit=version)
         self._ledger.open(account, steps, version)
@@ -195,9 +198,9 @@ class WorkersEngine:
         pool.await_ready(everyone)
         self._gauges.begin(account)
 
-    def _set_versions(self, version: int) -> None:
-        self._versions = dict.fromkeys(self._publishers, version)
-        self._granted = version
+    def _set_versions(self, versions: dict[str, int]) -> None:
+        """Each learner's own: where there are several, one may have been ahead when they were saved."""
+        self._versions, self._granted = dict(versions), min(versions.values())
 
     def _beginning(self, worker: int) -> Beginning:
         """What a worker goes on from: the saved states of its fragments, in lockstep also where its lanes stood."""
