@@ -58,7 +58,7 @@ def test_each_record_is_the_right_one(two_unrolls):
     np.testing.assert_array_equal(second.observation[..., 0], column(1, 2, 0, 1))
     np.testing.assert_array_equal(first.reward, column(11, 12, 13, 11))
     np.testing.assert_array_equal(second.reward, column(12, 13, 11, 12))
-    np.testing.assert_array_equal(first.first, column(False, False, False, True))
+    np.testing.assert_array_equal(first.first, column(True, False, False, True))
     np.testing.assert_array_equal(second.first, column(False, False, True, False))
     np.testing.assert_array_equal(first.last_observation[:, 0], [1, 1])
     np.testing.assert_array_equal(second.last_observation[:, 0], [2, 2])

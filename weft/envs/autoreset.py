@@ -12,11 +12,11 @@ from weft.envs.protocol import JaxEnv
 
 
 def begin(env: JaxEnv, key: jax.Array) -> tuple[Tree, Timestep]:
-    """The first timestep of one environment: (state, timestep), nothing ended, no reward."""
+    """The first timestep of one environment: (state, timestep), no reward; ``truncated``, and so ``first``, is set."""
     state, observation = env.reset(key)
-    no, nothing = jnp.zeros((), jnp.bool_), jnp.zeros((), jnp.float32)
+    no, yes, nothing = jnp.zeros((), jnp.bool_), jnp.ones((), jnp.bool_), jnp.zeros((), jnp.float32)
     reward: Any = dict.fromkeys(env.spec.teams, nothing) if env.spec.teams else nothing
-    return state, Timestep(observation, reward, no, no, observation, _mask(env, state))
+    return state, Timestep(observation, reward, no, yes, observation, _mask(env, state))
 
 
 def advance(env: JaxEnv, state: Tree, action: jax.Array, key: jax.Array) -> tuple[Tree, Timestep]:

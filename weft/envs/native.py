@@ -180,7 +180,6 @@ class NativeVector:
         steps = int(snapshot.get("steps", 0))
         self._begin(host_seed(self._seed, steps + 1), out)
         self._steps = steps
-        out.truncated.fill(True)  # type: ignore[union-attr]
         return list(range(self._num_envs))
 
     def close(self) -> None:
@@ -203,7 +202,7 @@ class NativeVector:
         self._check_finite(targets)
         out.reward[:] = 0.0
         out.terminated.fill(False)  # type: ignore[union-attr]
-        out.truncated.fill(False)  # type: ignore[union-attr]
+        out.truncated.fill(True)  # type: ignore[union-attr]  # each observation is a first
         if out.valid is not None:
             out.valid.fill(True)  # type: ignore[union-attr]
 
@@ -253,14 +252,14 @@ class NativeVector:
             out.action_mask[ended] = self._masks(info, ~ended)[ended]
 
     def _write_scalars(self, reward: Any, terminated: Any, truncated: Any, out: Timestep) -> None:
-        for what, value, target in (
-            ("reward", reward, out.reward),
-            ("terminated", terminated, out.terminated),
-            ("truncated", truncated, out.truncated),
+        for what, value, target, kinds, of in (
+            ("reward", reward, out.reward, "biuf", "numbers"),
+            ("terminated", terminated, out.terminated, "biu", "flags"),
+            ("truncated", truncated, out.truncated, "biu", "flags"),
         ):
             array = np.asarray(value)
-            if array.shape != (self._num_envs,) or array.dtype.kind not in "biuf":
-                raise Misfit(f"{what} came as {array.dtype} {list(array.shape)}, expected [{self._num_envs}] numbers")
+            if array.shape != (self._num_envs,) or array.dtype.kind not in kinds:
+                raise Misfit(f"{what} came as {array.dtype} {list(array.shape)}, expected [{self._num_envs}] {of}")
             target[:] = array
         if not np.isfinite(out.reward).all():
             row = int(np.argmin(np.isfinite(out.reward)))

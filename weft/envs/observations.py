@@ -15,14 +15,32 @@ import numpy as np
 
 from weft.core.specs import Shape
 from weft.core.trees import tree_leaves
+from weft.envs.spaces import NARROWED
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
+
+LARGEST = float(np.finfo(np.float32).max)
+"""What a reward may be at most: they are kept as float32."""
 
 _RANK = {"b": 0, "u": 1, "i": 1, "f": 2}  # a dtype may be written into one of the same or a higher rank
 
 
 class Misfit(ValueError):
     """An observation that disagrees with its space: where in the space, what came, what was expected."""
+
+
+def is_flag(value: Any) -> bool:
+    """Whether a value can be taken as True or False: a bool, or an integer, of Python or NumPy; no text, no float."""
+    return bool(np.shape(value) == () and np.asarray(value).dtype.kind in "biu")
+
+
+def shorten(value: Any) -> str:
+    """A value of the user's in a message: its repr, cut where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to write out an integer of more than 4,300 digits
+        text = f"an integer of {value.bit_length()} bits"
+    return text if len(text) <= 60 else f"{text[:40]}… ({len(text)} characters)"
 
 
 @dataclass(frozen=True)
@@ -37,6 +55,7 @@ class Leaf:
     start: Any = None  # subtracted: the first value of a Discrete or MultiDiscrete
     count: Any = None  # how many values there are, where that is known
     direct: bool = False  # an array of ``given`` shape and ``dtype`` can be assigned as it is
+    kept: np.dtype[Any] | None = None  # where that is narrower than an integer ``dtype``: what the spec has
 
     def convert(self, value: Any) -> NDArray:
         """``value`` with the spec's shape and range; raises Misfit where it disagrees with the space."""
@@ -50,7 +69,9 @@ class Leaf:
             raise self._misfit(f"a {type(value).__name__} that is not an array ({error})") from None
         if array.shape != self.given:
             raise self._misfit(f"shape {list(array.shape)} {array.dtype}")
-        if _RANK.get(array.dtype.kind, 3) > _RANK.get(self.dtype.kind, 2):
+        rank, wanted = _RANK.get(array.dtype.kind, 3), _RANK.get(self.dtype.kind, 2)
+        # Python's numbers and lists are taken by their values; an array says what it is.
+        if rank > wanted or (rank < wanted and type(value) is np.ndarray):
             raise self._misfit(f"dtype {array.dtype}")
         if self.count is not None:
             array = array.astype(np.int64) - self.start
@@ -58,6 +79,12 @@ class Leaf:
                 raise self._misfit(f"a value out of range ({np.asarray(value).tolist()})")
         elif self.dtype.kind in "iu" and array.dtype != self.dtype and (array.astype(self.dtype) != array).any():
             raise self._misfit(f"dtype {array.dtype} with values that {self.dtype} cannot hold")
+        if self.kept is not None and array.size:
+            limits = np.iinfo(self.kept)
+            low, high = int(array.min()), int(array.max())
+            if low < limits.min or high > limits.max:
+                wide = low if low < limits.min else high
+                raise self._misfit(f"{self.dtype} with the value {wide}, and JAX holds {self.kept} at most")
         return array.reshape(self.shape)
 
     def _misfit(self, came: str) -> Misfit:
@@ -157,7 +184,9 @@ def _node(space: gym.Space[Any], leading: Shape, path: str) -> Node:
             return Leaf(path, str(space), given, (*leading, space.nvec.size), dtype, space.start, space.nvec)
         case gym.spaces.MultiBinary():
             return Leaf(path, str(space), given, (*leading, int(np.prod(space.shape))), dtype, 0, 2)
-    return Leaf(path, f"Box{list(space.shape or ())} {dtype}", given, given, dtype, direct=True)
+    kept = NARROWED.get(dtype.name)
+    words = f"Box{list(space.shape or ())} {dtype}"
+    return Leaf(path, words, given, given, dtype, direct=kept is None, kept=None if kept is None else np.dtype(kept))
 
 
 def _gather(node: Node, value: Any, path: str, found: list[Any]) -> None:

@@ -12,7 +12,7 @@ from weft.core.errors import THEIRS, ConfigError, EnvironmentFault, EnvironmentR
 from weft.core.specs import Discrete, EnvSpec, MultiDiscrete, Space, allocate
 from weft.core.trees import tree_leaves
 from weft.envs.masks import KEY, dimension_starts, mask_row
-from weft.envs.observations import FiniteScan, Misfit, ObservationWriter
+from weft.envs.observations import LARGEST, FiniteScan, Misfit, ObservationWriter, is_flag, shorten
 from weft.envs.spaces import action_spec, batch_converter, native_layout, observation_spec
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
@@ -137,13 +137,15 @@ def _check_observation(name: str, doing: str, spec: EnvSpec, writer: Observation
 def _check_scalars(name: str, reward: Any, terminated: Any, truncated: Any) -> None:
     try:
         number = float(reward) if np.shape(reward) == () else None
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # the last: an integer beyond every float
         number = None
-    if number is None or not np.isfinite(number):
-        raise EnvironmentFault(f"environment {name!r}: step: the reward is {reward!r}, expected a finite number")
+    if number is None or not -LARGEST <= number <= LARGEST:
+        raise EnvironmentFault(
+            f"environment {name!r}: step: the reward is {shorten(reward)}, expected a finite number (float32)"
+        )
     for what, flag in (("terminated", terminated), ("truncated", truncated)):
-        if np.shape(flag) != () or np.asarray(flag).dtype.kind not in "biu":
-            raise EnvironmentFault(f"environment {name!r}: step: {what} is {flag!r}, expected True or False")
+        if not is_flag(flag):
+            raise EnvironmentFault(f"environment {name!r}: step: {what} is {shorten(flag)}, expected True or False")
 
 
 def _words(gave: Any) -> str:

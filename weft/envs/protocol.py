@@ -73,7 +73,10 @@ class HostEnv(Protocol):
         ...
 
     def reset(self, out: Timestep) -> None:
-        """Start every environment; blocks. Called once, before anything else."""
+        """Start every environment; blocks. Called once, before anything else.
+
+        ``truncated`` is set in every row, so that each observation counts as the first of its episode.
+        """
         ...
 
     def step(self, action: np.ndarray[Any, Any], out: Timestep) -> None:

@@ -1,7 +1,8 @@
 """Gymnasium's spaces as Weft's, and policies' actions as the environment wants them.
 
 Weft's spaces are plainer: a ``Discrete`` starts at 0, a ``MultiDiscrete`` and a ``MultiBinary`` have one axis, float64
-becomes float32. What was changed here is undone by the action converters below, and by ``observations.py``.
+becomes float32, and observations in 64-bit integers become 32-bit ones. What was changed here is undone by the action
+converters below, and by ``observations.py``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from weft.core.specs import Box, Discrete, EnvSpec, MultiBinary, MultiDiscrete, 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 BatchConverter: TypeAlias = Callable[[NDArray], NDArray]
 """Policies' actions ``[B, ...]`` to a fresh array ``[B, *native shape]`` in the environment's units and dtype."""
+
+NARROWED = {"int64": "int32", "uint64": "uint32"}
+"""Integer dtypes that JAX holds in 32 bits: observations of them are kept so, and each value is checked to fit."""
 
 OBSERVATIONS = "Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple"
 ACTIONS = "Discrete, MultiDiscrete, MultiBinary and Box"
@@ -40,6 +44,17 @@ def observation_spec(space: gym.Space[Any], name: str, path: str = "observation"
         raise _unsupported(name, path, space, OBSERVATIONS)
     if 0 in flat.shape:
         raise ConfigError(f"environment {name!r}: {path} has shape {list(flat.shape)}: there is nothing to observe.")
+    if isinstance(flat, Box) and flat.dtype in NARROWED:
+        dtype = NARROWED[flat.dtype]
+        limits = np.iinfo(dtype)
+        low, high = (np.clip(bound, limits.min, limits.max) for bound in (flat.low, flat.high))
+        return Box(flat.shape, dtype, _bound(low, dtype), _bound(high, dtype))
+    most = max(flat.nvec, default=0) if isinstance(flat, MultiDiscrete) else getattr(flat, "n", 0)
+    if most > 2**31:
+        raise ConfigError(
+            f"environment {name!r}: {path} has {most} choices, and JAX holds integers below 2**31. Give a Box of "
+            "several smaller numbers instead."
+        )
     return flat
 
 
@@ -127,9 +142,9 @@ def _stretched(spec: EnvSpec) -> BatchConverter:
     native = spec.native_action
     assert isinstance(native, Box)
     dtype, bounded = np.dtype(native.dtype), native.bounded
-    if not bounded.any():
+    if not (np.isfinite(native.low) | np.isfinite(native.high)).any():
         return lambda action: action.astype(dtype)
-    if not bounded.all():
+    if not bounded.all():  # a single bound is kept to by clipping
         return lambda action: np.asarray(spec.to_native(action)).astype(dtype)
     # Every bound is finite: the arithmetic of EnvSpec.to_native with its constants computed once.
     low = np.broadcast_to(np.asarray(native.low), native.shape).astype(np.float32)

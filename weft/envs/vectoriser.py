@@ -21,15 +21,13 @@ from weft.core.trees import tree_leaves
 from weft.core.types import Timestep
 from weft.envs.episodes import EpisodeLog, generator_digest, generator_state, replay
 from weft.envs.masks import dimension_starts, mask_row
-from weft.envs.observations import FiniteScan, Misfit, ObservationWriter, leaves_of
+from weft.envs.observations import LARGEST, FiniteScan, Misfit, ObservationWriter, is_flag, leaves_of, shorten
 from weft.envs.protocol import HostEnv, Snapshot
 from weft.envs.spaces import action_shape, action_spec, batch_converter, observation_spec, scalar_converter
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 MakeEnv: TypeAlias = Callable[[bool], gym.Env[Any, Any]]
 """Makes one environment; the argument says whether it will be rendered."""
-
-_LARGEST = float(np.finfo(np.float32).max)  # rewards are kept as float32
 
 
 @dataclass(frozen=True)
@@ -97,6 +95,8 @@ class Vectoriser:
         """Start every environment from its own seed; blocks."""
         self._steps, self._log = 0, EpisodeLog(self._num_envs)
         self._clear(out)
+        self._ended = dict.fromkeys(range(self._num_envs), (False, True))
+        out.truncated.fill(True)  # type: ignore[union-attr]  # each observation is a first
         for row in range(self._num_envs):
             self._place(row, *self._reset_row(row, self._seeds[row]), out)
         self._check_finite(leaves_of(out.observation))
@@ -129,7 +129,7 @@ class Vectoriser:
         try:
             for row, step, act in zip(range(self._num_envs), self._steppers, actions, strict=True):
                 observation, rewards[row], terminated, truncated, info = step(act)
-                if terminated or truncated:
+                if (terminated is not False or truncated is not False) and self._ends(terminated, truncated):
                     observation, info = self._turn(row, observation, bool(terminated), bool(truncated), out)
                 latest[row] = observation
                 if type(observation) is ndarray and observation.dtype is dtype and observation.shape == shape:
@@ -146,7 +146,7 @@ class Vectoriser:
             raise EnvironmentRaised(self._spec.name, self._first_index + row, self._steps, "step", error) from error
         try:
             for reward in rewards:  # by Python: NumPy's code would come from afar, and push the loop's out of the cache
-                if not -_LARGEST <= reward <= _LARGEST:
+                if not -LARGEST <= reward <= LARGEST:
                     raise self._bad_reward()
             out.reward[:] = rewards
         except (TypeError, ValueError):
@@ -282,6 +282,13 @@ class Vectoriser:
         except Misfit as misfit:
             raise self._fault(row, str(misfit)) from None
 
+    def _ends(self, terminated: Any, truncated: Any) -> bool:
+        """Whether flags that are not both plain False say that the episode ended; Misfit where they are no flags."""
+        for what, flag in (("terminated", terminated), ("truncated", truncated)):
+            if type(flag) is not bool and not is_flag(flag):
+                raise Misfit(f"{what} is {shorten(flag)}, expected True or False")
+        return bool(terminated or truncated)
+
     def _turn(
         self, row: int, final: Any, terminated: bool, truncated: bool, out: Timestep
     ) -> tuple[Any, dict[str, Any]]:
@@ -324,9 +331,9 @@ class Vectoriser:
     def _bad_reward(self) -> EnvironmentFault:
         for row, reward in enumerate(self._rewards):
             if not isinstance(reward, int | float | np.number | np.bool_ | np.ndarray) or np.shape(reward) != ():
-                return self._fault(row, f"the reward is {reward!r}, not a number")
-            if not -_LARGEST <= reward <= _LARGEST:
-                return self._fault(row, f"the reward is {reward}")
+                return self._fault(row, f"the reward is {shorten(reward)}, not a number")
+            if not -LARGEST <= reward <= LARGEST:
+                return self._fault(row, f"the reward is {shorten(reward)}")
         raise AssertionError("every reward is a finite number")
 
     def _fault(self, row: int, what: str) -> EnvironmentFault:
