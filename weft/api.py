@@ -143,6 +143,7 @@ def _stored(config: Mapping[str, Any], objects: Mapping[str, Any] | None = None)
         raise ConfigError(f"the run's folder says what {', '.join(known)} was; only what it cannot hold is given again")
     asked = {name: config[name] for name in declared(RunConfig) if name in config}
     asked["plan"] = "inline"  # params do not depend on the plan, and the machine may be another
+    asked["lockstep"] = False  # one group is, unasked; asking would choose how environments are batched anew
     return RunConfig(**asked, fields={**plain, **(objects or {})})
 
 

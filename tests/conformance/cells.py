@@ -22,6 +22,7 @@ from weft.plans import Machine, catalogue
 from weft.plans.rules import learner_replicas
 from weft.runtimes.loop.train import make_engine
 from weft.runtimes.prepare.config import Prepared, RunConfig, Settings, prepare
+from weft.telemetry.episodes import EpisodeWindow
 
 # One minibatch of everything and no normalisation across it: then replicas change nothing but the order of sums.
 LITTLE = {"unroll": 4, "hidden": (8,)}
@@ -33,7 +34,7 @@ ALGORITHMS: dict[str, Any] = {
 }
 ENVIRONMENTS: dict[str, Any] = {
     "jax": {"environment": "weft:CartPole-v1"},
-    "gymnasium": {"environment": "CartPole-v1", "vector": "each"},
+    "gymnasium": {"environment": "CartPole-v1"},
 }
 CHANNELS = ("shm", "tcp")
 PLANS = {name: runs_now for name, _, _, runs_now in catalogue()}
@@ -59,6 +60,7 @@ class Learned(NamedTuple):
     params: Any
     samples: Any
     episodes: tuple[float, ...]  # how many, their returns and their lengths in all
+    return_mean: float  # of the last few, as a run tells it: it depends on the order in which episodes are told
 
 
 def prepare_cell(algorithm: str, plan: str, environment: str) -> Prepared:
@@ -131,6 +133,9 @@ def _train(prepared: Prepared, **settings: Any) -> Learned:
             assert report.finite
             assert report.learn_steps == LEARN_STEPS
             episodes = tuple(map(sum, zip(*report.episodes[0], strict=True)))
-            return Learned(jax.device_get(train_state(engine).params), report.samples, episodes)
+            window = EpisodeWindow(size=5)
+            for episode in report.episodes[0]:
+                window.add(*episode)
+            return Learned(jax.device_get(train_state(engine).params), report.samples, episodes, window.return_mean)
         finally:
             engine.close()

@@ -6,11 +6,13 @@ so that what else is to be seen of a cell is looked at in the same test.
 
 from __future__ import annotations
 
+import gymnasium as gym
 import pytest
 from cells import (
     ALGORITHMS,
     COUNTED,
     ENVIRONMENTS,
+    ENVS,
     PLANS,
     TOLERANCE,
     in_one_process,
@@ -23,8 +25,11 @@ from toys import farthest, same
 
 import weft
 from weft.algorithms import registry
-from weft.core.errors import PlanError
+from weft.core.errors import ConfigError, PlanError
+from weft.envs.native import NativeFactory
+from weft.envs.vectoriser import VectoriserFactory
 from weft.plans import catalogue, parse
+from weft.runtimes.prepare.config import RunConfig, prepare
 
 # Bit for bit: as many learners, each with the same batch, in the same program. Otherwise act or learn work on batches
 # of other shapes, whose sums XLA takes in another order (TOLERANCE says how much that may be).
@@ -49,9 +54,28 @@ def test_a_plan_learns_in_lockstep_what_one_process_learns(algorithm, plan, envi
     if exactly:
         assert same(cell.params, one_process.params)
     assert cell.episodes == one_process.episodes
+    assert cell.return_mean == one_process.return_mean
     assert cell.samples.balanced
     assert cell.samples.trained == prepared.steps
     assert cell.samples.dropped == {}
+
+
+def test_in_lockstep_environments_are_batched_so_that_every_plan_plays_the_same_episodes():
+    """CartPole-v1 has a native batch, which is seeded as a whole: ``auto`` takes it only where that is no matter."""
+    asked = {"plan": "env*2 | act | learn", "envs": ENVS, "steps": 1000}
+    prepared = prepare(RunConfig("ppo", "CartPole-v1", lockstep=True, **asked))
+    assert prepared.vector == "each"
+    assert prepared.config()["vector"] == "each"
+    assert isinstance(prepared.source.host, VectoriserFactory)
+    assert isinstance(prepare(RunConfig("ppo", "CartPole-v1", **asked)).source.host, NativeFactory)
+    with pytest.raises(ConfigError, match=r"vector='native'.*seeded as a whole.*Use vector='each'"):
+        prepare(RunConfig("ppo", "CartPole-v1", vector="native", lockstep=True, **asked))
+    with pytest.raises(ConfigError, match=r"makes whole batches.*In lockstep.*Make single environments"):
+        prepare(RunConfig("ppo", whole_batches, lockstep=True, **asked))
+
+
+def whole_batches(num_envs: int):
+    return gym.make_vec("CartPole-v1", num_envs, "vector_entry_point")
 
 
 def test_one_lane_is_the_same_batches_and_so_the_same_bits():

@@ -22,8 +22,9 @@ from weft.runtimes.actors import act_names, params_legs, publishers_of, samples_
 from weft.runtimes.compiled.replicas import Layout
 from weft.runtimes.flow import Finite, Flow, States, flat_metrics, on_host
 from weft.runtimes.hosted.programs import Recall
-from weft.runtimes.hosted.rolling import Episodes
-from weft.runtimes.loop.engine import Report
+from weft.runtimes.loop.engine import Episode, Report
+
+Episodes = list[list[Episode]]
 
 MAX_UNLEARNED = 1000
 """Unrolls in a row that host code may keep from learn before the user is measured."""

@@ -21,9 +21,7 @@ from weft.core.types import Array, Timestep, Tree
 from weft.envs.protocol import HostEnv
 from weft.runtimes.hosted.blocks import seen
 from weft.runtimes.hosted.programs import ActPrograms
-from weft.runtimes.hosted.unroll_buffer import UnrollBuffer
-
-Episodes = list[list[tuple[int, float, int]]]
+from weft.runtimes.hosted.unroll_buffer import Ended, UnrollBuffer
 
 
 class LaneCheckpoint(NamedTuple):
@@ -71,7 +69,7 @@ class RollingAct:
         action, self.carry = buffer.remember(t, acted), acted.carry
         return action
 
-    def finish(self, params: Tree, leaves: Sequence[Array], episodes: Episodes) -> None:
+    def finish(self, params: Tree, leaves: Sequence[Array], episodes: list[list[Ended]]) -> None:
         """The unroll is made: value what would have followed, count episodes, and find the extras where kept."""
         buffer = self.buffer
         assert buffer is not None

@@ -20,10 +20,9 @@ from weft.runtimes.compiled.replicas import Layout, Spread
 from weft.runtimes.compiled.rollout import Actor, broadcast, make_rollout
 from weft.runtimes.flow import Flow, States
 from weft.runtimes.hosted.blocks import allocate_block, block_schema
-from weft.runtimes.hosted.engine import Roll, Rolled
+from weft.runtimes.hosted.engine import Episodes, Roll, Rolled
 from weft.runtimes.hosted.programs import Recall, act_programs
 from weft.runtimes.hosted.rolling import (
-    Episodes,
     RollingAct,
     Stepper,
     bring_back,
@@ -31,7 +30,7 @@ from weft.runtimes.hosted.rolling import (
     roll_out,
 )
 from weft.runtimes.hosted.segments import Segments
-from weft.runtimes.hosted.unroll_buffer import UnrollBuffer
+from weft.runtimes.hosted.unroll_buffer import Ended, UnrollBuffer
 
 
 def make_roll(graph: Graph, source: EnvSource, layout: Layout, envs: int, seed: int) -> tuple[Roll, Segments]:
@@ -180,7 +179,10 @@ class HostRoll:
         unrolls, recalls = {}, {}
         for k, (name, act) in enumerate(self._rolling.items()):
             series = episodes if len(acts) == 1 else [episodes[k]]
-            act.finish(params[name], leaves[name], series)
+            ended: list[list[Ended]] = [[] for _ in series]
+            act.finish(params[name], leaves[name], ended)
+            for found, new in zip(series, ended, strict=True):
+                found += [(1, e.episode_return, e.length) for e in new]
             unrolls[name] = self._buffers[name].assemble(act.start)
             recalls[name] = Recall(self._buffers[name].seen(), act.drawn) if self._inside[name] else None
         return Rolled(unrolls, recalls, time.perf_counter() - began - times.stepping, times.stepping)

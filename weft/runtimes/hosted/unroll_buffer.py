@@ -7,7 +7,7 @@ the seed axis first, ``[K, T, B]``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,15 @@ from weft.runtimes.hosted.act_call import ActCall
 from weft.runtimes.hosted.blocks import Block, as_unroll, seen
 
 NumpyArray = np.ndarray[Any, Any]
-Episode = tuple[int, float, int]
+
+
+class Ended(NamedTuple):
+    """An episode that ended in an unroll."""
+
+    step: int  # the unroll's step that ended it, from 0
+    row: int
+    episode_return: float
+    length: int
 
 
 class UnrollBuffer:
@@ -121,9 +129,9 @@ class UnrollBuffer:
         tree_map(lambda new, old: np.copyto(new[0], old[-1]), following.block.steps, self.block.steps)
 
     def count_episodes(
-        self, episode_return: Array, episode_length: Array, episodes: list[list[Episode]]
+        self, episode_return: Array, episode_length: Array, episodes: list[list[Ended]]
     ) -> tuple[NumpyArray, NumpyArray]:
-        """Append the episodes that ended in this unroll, in time order; returns the totals of the unfinished ones.
+        """Append the episodes that ended in this unroll, by step and row; returns the totals of the unfinished ones.
 
         A step that only resets is part of no episode. An episode whose return so far is NaN, that is not known, is not
         told when it ends.
@@ -138,7 +146,7 @@ class UnrollBuffer:
         for t, row in np.argwhere(ended):
             total, steps = running[row] + rewards[t, row], length[row] + lengths[t, row]
             if not np.isnan(running[row]):
-                episodes[row // self.envs].append((1, float(total), int(steps)))
+                episodes[row // self.envs].append(Ended(int(t), int(row), float(total), int(steps)))
             running[row], length[row] = -rewards[t, row], -lengths[t, row]
         return running + rewards[-1], length + lengths[-1]
 

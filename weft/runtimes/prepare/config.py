@@ -109,12 +109,11 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
     With ``must_run`` a plan that this version's runtime cannot execute is refused; without, it is only validated.
     """
     from weft.algorithms.registry import algorithm_name
-    from weft.envs.registry import open_environment
 
     if _in_groups(config.plan):
         # Workers are to have the GPU's memory. JAX takes most of it for this process when it first looks at devices.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    source = open_environment(config.environment, vector=config.vector, **config.env_options)
+    source, vector = _opened(config)
     algorithm, tuned = _algorithm(config, source)
     envs, steps = config.envs or tuned[0], config.steps or tuned[1]
     if config.seed > MAX_SEED - config.seeds:
@@ -162,7 +161,7 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
                     f"is {bound.unroll}: give all policies of a run the same."
                 )
     asked = {name: getattr(config, name) for name in declared(RunConfig)}
-    filled = {"algorithm": bound, "plan": plan, "steps": steps, "envs": envs, "lockstep": lockstep}
+    filled = {"algorithm": bound, "plan": plan, "steps": steps, "envs": envs, "lockstep": lockstep, "vector": vector}
     return Prepared(
         **asked | filled | {"max_lag": 0 if lockstep else config.max_lag},
         name=algorithm_name(algorithm),
@@ -209,6 +208,36 @@ def _in_groups(plan: str | Plan) -> bool:
 def _updates_per_batch(plan: Plan, graph: Graph, lockstep: bool) -> int:
     """More than one where something computes gradients that another fragment applies, one by one."""
     return 1 if lockstep else gradient_replicas(plan, graph)
+
+
+def _opened(config: RunConfig) -> tuple[EnvSource, str]:
+    """The environment, and the vector mode that it was opened in.
+
+    A native batch is seeded as a whole, so its episodes depend on how a plan cuts the environments into batches. Where
+    lockstep is asked for, ``auto`` takes environments one by one instead, and ``native`` is refused.
+    """
+    from weft.envs.native import NativeFactory
+    from weft.envs.registry import open_environment
+
+    def opened(vector: str) -> EnvSource:
+        return open_environment(config.environment, vector=vector, **config.env_options)
+
+    source, vector = opened(config.vector), config.vector
+    if not config.lockstep or not isinstance(source.host, NativeFactory):
+        return source, vector
+    reason = (
+        "In lockstep the result is the same for every plan, and a native batch is seeded as a whole: its episodes "
+        "depend on how a plan cuts it"
+    )
+    if vector == "native":
+        raise ConfigError(f"environment {source.name!r}: vector='native'. {reason}. Use vector='each', or no lockstep.")
+    try:
+        source, vector = opened("each"), "each"
+    except ConfigError as error:
+        raise ConfigError(f"{error}. {reason}. Make single environments, or do not ask for lockstep.") from None
+    if isinstance(source.host, NativeFactory):
+        raise ConfigError(f"environment {source.name!r} is a native batch. {reason}. Do not ask for lockstep.")
+    return source, vector
 
 
 def _algorithm(config: RunConfig, source: EnvSource) -> tuple[Algorithm, tuple[int, int]]:

@@ -52,7 +52,10 @@ class RunConfig:
     seeds: int = setting(0, "seeds to train side by side, from seed on; 0: one, without a seed axis", at_least=0)
     envs: int | None = setting(None, "environments in the whole run; unless set: tuned for the environment", at_least=1)
     vector: str = setting(
-        "auto", "Gymnasium: its own vector environment, or one by one", choices=VECTOR_MODES, noun="vector mode"
+        "auto",
+        "Gymnasium: its own vector environment (refused in lockstep), or one by one",
+        choices=VECTOR_MODES,
+        noun="vector mode",
     )
     env_options: Mapping[str, Any] = setting(
         {}, "options for the environment, a dict; on the command line --env.OPTION VALUE"

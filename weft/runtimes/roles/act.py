@@ -18,7 +18,7 @@ from weft.core.trees import tree_leaves, tree_map
 from weft.core.types import Acted, Array, Timestep, Tree
 from weft.runtimes.hosted.blocks import seen
 from weft.runtimes.hosted.rolling import LaneCheckpoint, bring_back, kept_rows
-from weft.runtimes.hosted.unroll_buffer import UnrollBuffer
+from weft.runtimes.hosted.unroll_buffer import Ended, UnrollBuffer
 from weft.runtimes.workers.acting import ActingContext
 from weft.runtimes.workers.counting.account import OfWire
 from weft.runtimes.workers.episode_reports import EpisodeReports
@@ -49,7 +49,8 @@ class ActRole:
             state = LaneState(acting, *ends, task.account.wires[actions.index])
             state.stand(_saved_lane(task, acting, lane))
             lanes.append(state)
-        return ActSide(acting, lanes, EpisodeReports(acting.context.link, task.blueprint_acts))
+        reports = EpisodeReports(acting.context.link, task.blueprint_acts, always=acting.synchrony.in_order)
+        return ActSide(acting, lanes, reports)
 
 
 ACT = ActRole()
@@ -282,11 +283,10 @@ class ActSide:
         if block.extras and acting.programs.recalls:  # a step's call has left them out
             extras = acting.programs.extras(acting.weights.leaves, block.carry, seen(block), lane.drawn)
             jax.tree.map(lambda place, x: np.copyto(place, np.asarray(x)), block.extras, extras)
-        totals = buffer.count_episodes(
-            lane.episode_return, lane.episode_length, [self._reports.of(self.acting.actor.name)]
-        )
+        ended: list[Ended] = []
+        totals = buffer.count_episodes(lane.episode_return, lane.episode_length, [ended])
         lane.episode_return, lane.episode_length = totals
-        self._reports.tell()
+        self._reports.tell_ended(acting.actor.name, lane.lane, lane.unrolls.produced, buffer.length, ended)
         lane.unrolls.commit(lane.version)
         lane.rolled, lane.state = True, State.SLOT
         self._begin(lane)

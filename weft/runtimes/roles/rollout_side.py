@@ -13,7 +13,7 @@ import numpy as np
 
 from weft.core.trees import tree_map
 from weft.core.types import Tree
-from weft.runtimes.compiled.engine import episodes_of
+from weft.runtimes.compiled.episodes import EpisodeSlices
 from weft.runtimes.compiled.rollout import Actor, make_rollout
 from weft.runtimes.hosted.blocks import fill
 from weft.runtimes.hosted.rolling import (
@@ -24,10 +24,11 @@ from weft.runtimes.hosted.rolling import (
     kept_rows,
     roll_out,
 )
-from weft.runtimes.hosted.unroll_buffer import UnrollBuffer
+from weft.runtimes.hosted.unroll_buffer import Ended, UnrollBuffer
 from weft.runtimes.roles.step import host_factory
 from weft.runtimes.workers.acting import ActingContext
 from weft.runtimes.workers.counting.account import OfSide
+from weft.runtimes.workers.episode_order import Told
 from weft.runtimes.workers.episode_reports import EpisodeReports
 from weft.runtimes.workers.lane_checkpoint import from_words, lane_schema, to_words
 from weft.runtimes.workers.layout.blueprint import Side
@@ -53,7 +54,8 @@ class _Rollout:
         self.actors: list[Actor] = task.actors(side)
         self.acting = [ActingContext(task, side, actor, each_step=False) for actor in self.actors]
         self.writers: list[UnrollWriter] = [task.unroll_writer(side, actor.name, index) for actor in self.actors]
-        self._reports = EpisodeReports(self.context.link, task.blueprint_acts)
+        always = task.blueprint.synchrony.in_order
+        self._reports = EpisodeReports(self.context.link, task.blueprint_acts, always=always)
         self._length = self.actors[0].algorithm.unroll
 
     def _begin(self) -> list[UnrollBuffer]:
@@ -67,7 +69,6 @@ class _Rollout:
         return buffers
 
     def _send(self) -> None:
-        self._reports.tell()
         for writer, acting in zip(self.writers, self.acting, strict=True):
             writer.commit(acting.weights.version)
 
@@ -138,7 +139,9 @@ class HostRollout(_Rollout):
             act.begin(buffer, acting.weights.leaves, writer.produced + 1)
         roll_out(self._acts, self._stepper, self._length, self._tick)
         for k, (act, acting) in enumerate(zip(self._acts, self.acting, strict=True)):
-            act.finish(acting.weights.params, acting.weights.leaves, [self._reports.of(self.actors[k].name)])
+            ended: list[Ended] = []
+            act.finish(acting.weights.params, acting.weights.leaves, [ended])
+            self._reports.tell_ended(self.actors[k].name, self.lane, self.writers[k].produced, self._length, ended)
 
     def _tick(self) -> None:
         self._count(1)
@@ -199,11 +202,25 @@ class JaxRollout(_Rollout):
             for actor, buffer in zip(self.actors, buffers, strict=True):
                 fill(buffer.block, jax.device_get(unrolls[actor.name]))
             self._count(self._length)
-            for name, found in jax.device_get(slices).items():
-                self._reports.of(name).extend(episodes_of(found))
+            self._tell(jax.device_get(slices))
             self._send()
             self._still = True
             self.context.tick()
+
+    def _tell(self, slices: dict[str, EpisodeSlices]) -> None:
+        for actor, writer in zip(self.actors, self.writers, strict=True):
+            found, until = slices[actor.name], writer.produced
+            told = [
+                Told(
+                    until - self._length + int(t),
+                    self.lane.first,
+                    int(found.episodes[t]),
+                    float(found.return_sum[t]),
+                    int(found.length_sum[t]),
+                )
+                for t in np.flatnonzero(found.episodes)
+            ]
+            self._reports.tell(actor.name, self.lane, until, told)
 
     def close(self) -> None:
         """Nothing to free."""

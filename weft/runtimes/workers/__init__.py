@@ -7,7 +7,7 @@ engine       the workers behind the Engine protocol, so that a run goes on as in
 worker       a worker's main; ``wiring`` opens its channels and builds its sides; ``side``: what all sides share
 wires        ends of wires that the ledger counts; ``weights``: of params; ``unroll_writer``: of unrolls
 batches      what makes the next batch of a side that learns, with ``collector``
-acting       what every side that acts has; with ``episode_reports`` and ``lane_checkpoint``
+acting       what every side that acts has; with ``lane_checkpoint`` and ``episode_reports`` (``episode_order``: sorted)
 
 The sides themselves are in ``weft.runtimes.roles``.
 """

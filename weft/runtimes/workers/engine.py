@@ -13,13 +13,14 @@ from weft.core.errors import WorkerFailed
 from weft.core.types import TrainState, Tree
 from weft.graph.role import role
 from weft.runtimes.flow import flat_metrics
-from weft.runtimes.loop.engine import Episode, Report
+from weft.runtimes.loop.engine import Report
 from weft.runtimes.prepare.config import Prepared
 from weft.runtimes.workers.control.link import LinkMessage
 from weft.runtimes.workers.control.pool import Beginning, WorkerPool
 from weft.runtimes.workers.counting.gauges import Gauges
 from weft.runtimes.workers.counting.lags import Lags
 from weft.runtimes.workers.counting.ledger import PATIENCE_SECONDS, AccountLedger
+from weft.runtimes.workers.episode_order import EpisodeOrder
 from weft.runtimes.workers.layout.launch_spec import LaunchSpec
 from weft.runtimes.workers.saving import Saving, Words, lanes_words
 from weft.telemetry.ledger import Ledger
@@ -48,7 +49,7 @@ class WorkersEngine:
         self._granted = 0
         self._rows: dict[str, list[dict[str, Any]]] = {name: [] for name in self._publishers}
         self._bad: int | None = None  # the first learn step that was refused: nothing is published any more
-        self._episodes: list[list[Episode]] = [[] for _ in prepared.series]
+        self._episodes = self._no_episodes()
         self._states: dict[str, Words] = {}  # what the next life of a side begins from, by fragment
         self._lanes: dict[str, Words] = {}  # where lanes stood
         self._snapshots: dict[str, Any] = {}
@@ -135,6 +136,9 @@ class WorkersEngine:
                     # A learner at its limit holds slots that the environments need for another, which has dropped more.
                     self._granted, since = ahead + 1, time.monotonic()
                     self._pool.launcher.tell_run(limit=self._granted)
+            if self.blueprint.synchrony.in_order and last == self._granted:
+                # Else what is still on its way comes with the next report, in order.
+                self._pool.hear_all()
             return self._report()
 
         return fetch
@@ -184,7 +188,7 @@ class WorkersEngine:
         self._set_versions(versions)
         version = self._version
         pool.gather(self._launch.specs, {**self._launch.common, "version": version})
-        self._episodes = [[] for _ in self._episodes]  # those since the checkpoint will be played again
+        self._episodes = self._no_episodes()  # those since the checkpoint will be played again
         account = pool.launcher.account
         account.set_run(limit=version)
         self._ledger.open(account, steps, version)
@@ -233,7 +237,7 @@ class WorkersEngine:
             case "figures":
                 self._figures |= message.body
             case "episodes":
-                self._episodes[message.body["series"]] += [tuple(episode) for episode in message.body["episodes"]]
+                self._episodes.take(message.body)
 
     # ---- reporting --------------------------------------------------------------------------------------------------
 
@@ -252,7 +256,6 @@ class WorkersEngine:
             if rows
         }
         reported = [row for rows in taken.values() for row in rows]
-        episodes, self._episodes = self._episodes, [[] for _ in self._episodes]
         launcher = self._pool.launcher
         self._gauges.look(launcher.account, calls)
         lags, figures = self._lags.figures(), self._gauges.figures(launcher.account) | self._figures
@@ -261,7 +264,7 @@ class WorkersEngine:
             calls,
             self._ledger.env_steps(),
             flat_metrics(self._publishers, columns),
-            episodes,
+            self._episodes.give(),
             all(row["learned"] for row in reported),
             all(row["rewards"] for row in reported),
             False,
@@ -270,6 +273,14 @@ class WorkersEngine:
             restarts=self._new_restarts(),
             figures=figures if self.blueprint.synchrony.still else figures | lags,
             streams=self._gauges.streams(),
+        )
+
+    def _no_episodes(self) -> EpisodeOrder:
+        return EpisodeOrder(
+            len(self.prepared.series),
+            len(self.blueprint.lanes),
+            in_order=self.blueprint.synchrony.in_order,
+            by_step=self.prepared.source.pure is not None,
         )
 
     def _new_restarts(self) -> int:

@@ -141,6 +141,10 @@ class Launcher:
                 heard.append(Heard(worker, None, self._reap(worker)))
         return heard
 
+    def has_words(self) -> bool:
+        """Whether a worker's message is still to be heard."""
+        return bool(self._selector.select(0))
+
     def _has_words(self, worker: int) -> bool:
         """Whether a message of a worker is still to be heard: it may have died just after it was looked at."""
         return bool(select.select([self.children[worker].link], [], [], 0)[0])

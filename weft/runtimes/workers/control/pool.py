@@ -112,6 +112,11 @@ class WorkerPool:
                     f"not ready after {START_SECONDS:.0f} s: {', '.join(late)}. Their logs are in {self.logs}."
                 )
 
+    def hear_all(self) -> None:
+        """Hear what workers have sent by now; waits for nothing more. Raises WorkerFailed and StateLost."""
+        while self.launcher.has_words():
+            self.hear(0)
+
     def hear(self, timeout: float) -> None:
         """Hear workers for up to ``timeout`` seconds, and act on it. Raises WorkerFailed and StateLost."""
         instructions: list[Instruction] = []
