@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from weft.algorithms.ppo import PPO
 from weft.core.specs import Box, Discrete, EnvSpec, Spec
 from weft.core.types import Acted, TrainState
 from weft.envs.protocol import JaxEnv, Transition
@@ -176,6 +177,16 @@ class Probe(Algorithm):
 
     def graph(self) -> Graph:
         return with_recorder(super().graph())
+
+
+class Measuring(PPO):
+    """PPO whose loss measures two things more; one is a whole number."""
+
+    def loss(self, network, samples, entropy_cost):
+        """As PPO's, with ``advantage_max`` and ``samples``."""
+        loss, metrics = super().loss(network, samples, entropy_cost)
+        advantage = samples.steps.advantage
+        return loss, {**metrics, "advantage_max": advantage.max(), "samples": advantage.size}
 
 
 def with_recorder(graph: Graph) -> Graph:

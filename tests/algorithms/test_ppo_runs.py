@@ -1,18 +1,37 @@
 """PPO in its loop: statistics, masks, every kind of space, and networks of the user's own."""
 
+import io
+import json
+import math
+
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import SMALL, Anything, Counter, Masked, farthest, last_unroll, prepared, started, train_state, with_recorder
+from rich.console import Console
+from toys import (
+    SMALL,
+    Anything,
+    Counter,
+    Masked,
+    Measuring,
+    farthest,
+    last_unroll,
+    prepared,
+    started,
+    train_state,
+    with_recorder,
+)
 
 import weft
+from weft.core.errors import ConfigError
 from weft.core.specs import Box, Discrete, MultiDiscrete
 from weft.envs.fake import ScriptedEnv
 from weft.envs.jax_on_host import JaxOnHostFactory
 from weft.envs.protocol import EnvSource
 from weft.runtimes.loop.train import make_engine
+from weft.telemetry.terminal import Terminal
 
 
 class Recording(weft.PPO):
@@ -197,3 +216,39 @@ def test_a_recurrent_network_of_the_users_begins_anew_with_each_episode():
     np.testing.assert_array_equal(unroll.bootstrap[:, 0], [0, 0, 4, 2])  # the final observation is the fourth one seen
     report = engine.advance(2)()
     assert np.abs(report.metrics["approx_kl"]).max() < 1e-6
+
+
+@pytest.mark.parametrize("environment", ["weft:CartPole-v1", "CartPole-v1"])
+@pytest.mark.parametrize("plan", ["inline", "(env+act)*2 | learn"])
+def test_what_an_overridden_loss_measures_is_logged(plan, environment, tmp_path):
+    """One program, a host loop, and workers."""
+    run = weft.train(
+        Measuring(**SMALL), environment, envs=8, steps=96, plan=plan, run="measured", root=tmp_path, quiet=True
+    )
+    records = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    for record in records:
+        assert math.isfinite(record["loss/advantage_max"])
+        assert record["loss/samples"] == 32
+        assert record["loss/total"] == pytest.approx(
+            record["loss/policy_loss"] + 0.5 * record["loss/value_loss"] - 0.01 * record["loss/entropy"], rel=1e-4
+        )
+    assert b"loss/advantage_max" in next((run.folder / "tensorboard").iterdir()).read_bytes()
+    assert "advantage_max" in shown({name: value for name, value in records[-1].items() if value is not None})
+
+
+def shown(record):
+    """What the live table has of a record."""
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(Terminal(console=console)._draw(record))
+    return console.export_text()
+
+
+def test_a_metric_that_is_no_number_is_refused():
+    class Wrong(weft.PPO):
+        def loss(self, network, samples, entropy_cost):
+            loss, metrics = super().loss(network, samples, entropy_cost)
+            return loss, {**metrics, "advantages": samples.steps.advantage}
+
+    engine = started(Wrong(**SMALL), Counter(), envs=4)
+    with pytest.raises(ConfigError, match=r"metric 'advantages' has the shape \[16\]; a metric is one number"):
+        engine.advance(1)

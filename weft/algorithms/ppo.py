@@ -30,8 +30,6 @@ from weft.ops.schedules import linear
 from weft.ops.shuffling import random_order
 from weft.ops.vtrace import vtrace
 
-METRICS = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl")
-
 
 @dataclass(frozen=True)
 class PPO(ActorCritic):
@@ -128,16 +126,18 @@ class PPO(ActorCritic):
         params, samples = self._prepare(state.params, batch)
         rule = self.rule(state.step)
         entropy_cost = linear(self.entropy_cost, self.entropy_cost_end, self.spec.learn_steps)(state.step)
+        names: list[str] = []  # of what the loss measures; known once it is traced
 
         def update(carry: Update, minibatch: Samples) -> tuple[Update, jax.Array]:
             gradients, metrics = jax.grad(self.loss, has_aux=True)(carry.network, minibatch, entropy_cost)
             gradients, metrics = mean_over_replicas((gradients, metrics))
             changes, optimizer = rule.update(gradients, carry.optimizer, carry.network)
             new = Update(optax.apply_updates(carry.network, changes), optimizer, carry.moved)
+            names[:] = metrics
             if self.target_kl is not None:  # once it has moved too far, the batch changes nothing more
                 moved = carry.moved | (metrics["approx_kl"] > self.target_kl)
                 new = jax.tree.map(lambda old, now: jnp.where(moved, old, now), carry, new)._replace(moved=moved)
-            return new, jnp.stack([metrics[name] for name in METRICS])  # one array: one write in each update
+            return new, jnp.stack([as_metric(name, metrics[name]) for name in names])  # one write in each update
 
         def epoch(carry: Update, key: jax.Array) -> tuple[Update, jax.Array]:
             return jax.lax.scan(update, carry, shuffle(samples, key, self.minibatches))
@@ -146,7 +146,7 @@ class PPO(ActorCritic):
         keys = jax.random.split(jax.random.fold_in(state.key, state.step), self.epochs)
         end, metrics = jax.lax.scan(epoch, start, keys)
         new = TrainState(params._replace(network=end.network), end.optimizer, state.step + 1, state.key)
-        return new, dict(zip(METRICS, metrics.mean((0, 1)), strict=True))
+        return new, dict(zip(names, metrics.mean((0, 1)), strict=True))
 
     def _prepare(self, params: Params, batch: Unroll) -> tuple[Params, Samples]:
         """Params with updated statistics, and the samples that every epoch goes over.
@@ -203,7 +203,10 @@ class PPO(ActorCritic):
         return log_prob - batch.extras["log_prob"], output.value, revalued(batch.bootstrap, batch.truncated, after)
 
     def loss(self, network: Tree, samples: Samples, entropy_cost: Array) -> tuple[jax.Array, Metrics]:
-        """The clipped objective, the value's loss and the entropy on one minibatch: (loss, metrics)."""
+        """The clipped objective, the value's loss and the entropy on one minibatch: (loss, metrics).
+
+        Metrics are scalars by name; what an override adds is logged with the others. ``target_kl`` needs ``approx_kl``.
+        """
         steps = samples.steps
         if self.net.recurrent:
             output = jax.vmap(lambda *x: apply_sequence(self.net, network, *x))(
@@ -274,6 +277,13 @@ class Update(NamedTuple):
     network: Tree
     optimizer: Tree
     moved: Array  # [] bool: the policy has moved further than target_kl
+
+
+def as_metric(name: str, value: Array) -> jax.Array:
+    """``value`` as a float32 scalar. Raises ConfigError where it is no scalar."""
+    if jnp.shape(value):
+        raise ConfigError(f"loss: metric {name!r} has the shape {list(jnp.shape(value))}; a metric is one number")
+    return jnp.asarray(value, jnp.float32)
 
 
 def shuffle(samples: Samples, key: jax.Array, minibatches: int) -> Samples:
