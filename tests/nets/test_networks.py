@@ -72,11 +72,13 @@ def test_pixels_are_scaled():
     assert abs(value) < 10.0
 
 
-def test_a_state_independent_deviation_is_learned_and_begins_at_one():
-    net = actor_critic(Box((2,)), 6, hidden=(8,), log_std=True)
+@pytest.mark.parametrize("deviation", [1.0, 2.0])
+def test_a_state_independent_deviation_is_learned_and_begins_as_asked(deviation):
+    net = actor_critic(Box((2,)), 6, hidden=(8,), deviation=deviation)
     params = jax.jit(net.init)(jax.random.key(0))
     outputs = [net.apply(params, (), np.full(2, x, np.float32)).logits for x in (0.0, 5.0)]
-    assert outputs[0][3:].tolist() == outputs[1][3:].tolist() == [0, 0, 0]
+    assert outputs[0][3:].tolist() == outputs[1][3:].tolist()
+    np.testing.assert_allclose(np.exp(outputs[0][3:]), deviation, rtol=1e-6)
     gradient = jax.grad(lambda p: net.apply(p, (), np.ones(2, np.float32)).logits[3:].sum())(params)
     assert farthest(gradient, jax.tree.map(jnp.zeros_like, gradient)) == 1.0
 

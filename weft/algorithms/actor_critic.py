@@ -34,6 +34,7 @@ class ActorCritic(Algorithm):
     recurrent: Literal["", "gru", "lstm"] = ""
     recurrent_size: int = 64
     distribution: Literal["auto", "squashed"] = "auto"  # for continuous actions: clipped Gaussian, or tanh-squashed
+    deviation: float = 1.0  # of continuous actions, when learning begins
     network: Any = None  # your own: weft.Network or a pair (init, apply)
 
     @property
@@ -51,7 +52,7 @@ class ActorCritic(Algorithm):
             self.actions.num_params,
             hidden=self.hidden,
             activation=self.activation,
-            log_std=isinstance(self.spec.environment.action, Box),
+            deviation=self.deviation if isinstance(self.spec.environment.action, Box) else None,
             recurrent=self.recurrent,
             recurrent_size=self.recurrent_size,
         )

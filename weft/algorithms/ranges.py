@@ -45,6 +45,7 @@ RANGES: dict[str, _Range] = {
     "entropy_cost_end": _COST,
     "max_gradient_norm": _POSITIVE,
     "target_kl": _POSITIVE,
+    "deviation": _POSITIVE,
 }
 """Each field's range in words, and whether a finite number is in it. In a tuple, every number must be in it."""
 

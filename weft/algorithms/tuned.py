@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 from typing import Any, NamedTuple
 
-from weft.core.specs import EnvSpec
+from weft.core.specs import Box, EnvSpec
 from weft.nets.encoders import has_image
 
 
@@ -23,6 +23,18 @@ class Tuned(NamedTuple):
 
 
 _CLASSIC = {"entropy_cost": 0.0, "learning_rate_end": 0.0}
+
+# What serves vectors of any scale: both sides normalised, many small updates of a batch, the rate falling to 0.
+_VECTORS = {
+    "unroll": 256,
+    "epochs": 10,
+    "minibatches": 32,
+    "learning_rate_end": 0.0,
+    "normalise_observations": True,
+    "normalise_rewards": True,
+}
+_DISCRETE = {**_VECTORS, "learning_rate": 5e-4, "entropy_cost": 0.005, "discount": 0.995, "trace_decay": 0.97}
+_CONTINUOUS = {**_VECTORS, "learning_rate": 3e-4, "entropy_cost": 0.0}
 
 _PPO: list[tuple[str, Tuned]] = [
     (
@@ -68,6 +80,10 @@ _PPO: list[tuple[str, Tuned]] = [
             },
         ),
     ),
+    # Weak actions cost little and lead nowhere: only a wide policy comes to the flag by chance, and often enough.
+    ("*MountainCarContinuous*", Tuned(16, 1_000_000, {**_CONTINUOUS, "deviation": 2.0})),
+    ("*HalfCheetah*", Tuned(8, 1_000_000, {**_CONTINUOUS, "deviation": 0.5, "discount": 0.98})),
+    ("*MiniGrid*", Tuned(16, 1_000_000, {"learning_rate": 1e-3, "learning_rate_end": 0.0, "minibatches": 8})),
     ("*Catch*", Tuned(32, 150_000, {"unroll": 32, "learning_rate": 1e-3})),
     (
         "*Memory*",
@@ -91,13 +107,26 @@ _ACTOR_CRITIC: list[tuple[str, Tuned]] = [
 ROWS = {"ppo": _PPO, "impala": _ACTOR_CRITIC, "a2c": _ACTOR_CRITIC}
 """The rows of each algorithm; the first that matches is used."""
 
-_FALLBACK = {"vector": Tuned(16, 1_000_000, {}), "image": Tuned(16, 5_000_000, {})}
+OTHERS = {
+    "ppo": {
+        "discrete": Tuned(16, 1_000_000, _DISCRETE),
+        "continuous": Tuned(8, 1_000_000, _CONTINUOUS),
+        # Slices of environments, of which there are too few for small ones.
+        "recurrent": Tuned(16, 1_000_000, {"normalise_observations": True, "normalise_rewards": True}),
+    },
+}
+"""What an algorithm takes where no row matches; where nothing is said, its defaults."""
+
+_IMAGES, _REST = Tuned(16, 5_000_000, {}), Tuned(16, 1_000_000, {})
 
 
-def tuned(algorithm: str, environment: str, spec: EnvSpec) -> Tuned:
-    """The settings for an algorithm's registry name in an environment."""
-    name = environment.rpartition(":")[2]
-    for pattern, row in ROWS.get(algorithm, []):
-        if fnmatch.fnmatchcase(name, pattern):
-            return row._replace(source=pattern.strip("*"))
-    return _FALLBACK["image" if has_image(spec.observation) else "vector"]
+def tuned(algorithm: str, environment: str, spec: EnvSpec, *, recurrent: bool = False) -> Tuned:
+    """The settings for an algorithm's registry name in an environment; ``recurrent`` where a flag asks for that."""
+    for name in (environment.rpartition(":")[2], spec.gymnasium_id):  # its own, and what a factory wraps
+        for pattern, row in ROWS.get(algorithm, []):
+            if fnmatch.fnmatchcase(name, pattern):
+                return row._replace(source=pattern.strip("*"))
+    if has_image(spec.observation):
+        return _IMAGES
+    kind = "recurrent" if recurrent else "continuous" if isinstance(spec.action, Box) else "discrete"
+    return OTHERS.get(algorithm, {}).get(kind, _REST)

@@ -104,7 +104,8 @@ class EnvSpec:
     frame_skip: int = 1
     action_start: Any = 0  # added to a discrete action in the environment's own units
     action_shape: Shape | None = None  # of a MultiDiscrete or MultiBinary that has several axes there
-    extra: Mapping[str, str] = field(default_factory=dict)
+    gymnasium_id: str = ""  # by which Gymnasium knows it, also within a factory or wrappers of the user's
+    left_out: tuple[str, ...] = ()  # parts of the observation that are text, which no network here reads
     teams: Mapping[str, EnvSpec] = field(default_factory=dict)  # what each sees and does, where there are several
 
     @classmethod

@@ -32,7 +32,7 @@ from weft.envs.masks import KEY, dimension_starts, mask_batch
 from weft.envs.observations import FiniteScan, Misfit, ObservationWriter, leaves_of
 from weft.envs.probe import attempt, first_allowed, frame_skip_of
 from weft.envs.protocol import HostEnv, Snapshot
-from weft.envs.spaces import action_shape, action_spec, batch_converter, observation_spec
+from weft.envs.spaces import action_shape, action_spec, batch_converter, observation_spec, text_parts
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 MakeVector: TypeAlias = Callable[[int, bool], VectorEnv[Any, Any, Any]]
@@ -76,6 +76,8 @@ def probe_native(name: str, make: Callable[[], VectorEnv[Any, Any, Any]]) -> Env
         next_step_reset=autoreset_mode(env, name) is AutoresetMode.NEXT_STEP,
         max_episode_steps=int(max_steps) if max_steps else None,
         frame_skip=frame_skip_of(env.unwrapped),
+        gymnasium_id=env.spec.id if env.spec else "",
+        left_out=text_parts(env.single_observation_space),
     )
     _, info = attempt(name, "reset", lambda: env.reset(seed=0))
     spec = EnvSpec(**{**vars(spec), "action_mask": info.get(KEY) is not None})

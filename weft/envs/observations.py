@@ -15,7 +15,7 @@ import numpy as np
 
 from weft.core.specs import Shape
 from weft.core.trees import tree_leaves
-from weft.envs.spaces import NARROWED
+from weft.envs.spaces import NARROWED, is_text
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 
@@ -91,7 +91,8 @@ class Leaf:
         return Misfit(f"observation{self.path} came as {came}, but the space says {self.space}")
 
 
-Node: TypeAlias = "Leaf | dict[str, Node] | tuple[Node, ...]"
+Node: TypeAlias = "Leaf | dict[str, Node] | tuple[Node, ...] | None"
+"""None: left out."""
 
 
 def leaves_of(buffers: Any) -> list[NDArray]:
@@ -172,7 +173,8 @@ class FiniteScan:
 def _node(space: gym.Space[Any], leading: Shape, path: str) -> Node:
     match space:
         case gym.spaces.Dict():
-            return {k: _node(s, leading, f"{path}[{k!r}]") for k, s in sorted(space.spaces.items())}
+            children = sorted(space.spaces.items())
+            return {k: None if is_text(s) else _node(s, leading, f"{path}[{k!r}]") for k, s in children}
         case gym.spaces.Tuple():
             return tuple(_node(s, leading, f"{path}[{i}]") for i, s in enumerate(space.spaces))
     given = leading + tuple(space.shape or ())
@@ -190,6 +192,8 @@ def _node(space: gym.Space[Any], leading: Shape, path: str) -> Node:
 
 
 def _gather(node: Node, value: Any, path: str, found: list[Any]) -> None:
+    if node is None:
+        return
     if isinstance(node, Leaf):
         found.append(value)
     elif isinstance(node, dict):

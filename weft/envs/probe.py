@@ -13,7 +13,7 @@ from weft.core.specs import Discrete, EnvSpec, MultiDiscrete, Space, allocate
 from weft.core.trees import tree_leaves
 from weft.envs.masks import KEY, dimension_starts, mask_row
 from weft.envs.observations import LARGEST, FiniteScan, Misfit, ObservationWriter, is_flag, shorten
-from weft.envs.spaces import action_spec, batch_converter, native_layout, observation_spec
+from weft.envs.spaces import action_spec, batch_converter, native_layout, observation_spec, text_parts
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 
@@ -76,6 +76,8 @@ def _probe(name: str, env: gym.Env[Any, Any]) -> EnvSpec:
         native_action=native,
         max_episode_steps=None if env.spec is None else env.spec.max_episode_steps,
         frame_skip=frame_skip_of(env),
+        gymnasium_id="" if env.spec is None else env.spec.id,
+        left_out=text_parts(env.observation_space),
         action_start=start,
         action_shape=shape,
     )

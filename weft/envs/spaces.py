@@ -33,8 +33,11 @@ def observation_spec(space: gym.Space[Any], name: str, path: str = "observation"
         case gym.spaces.Dict():
             if not space.spaces:
                 raise ConfigError(f"environment {name!r}: {path} is an empty Dict: there is nothing to observe.")
+            kept = {k: s for k, s in space.spaces.items() if not is_text(s)}
+            if not kept:
+                raise ConfigError(f"environment {name!r}: {path} is only text, which Weft leaves out.")
             # Sorted, as JAX sorts them: buffers that went through JAX have their leaves in the same order.
-            return {k: observation_spec(s, name, f"{path}[{k!r}]") for k, s in sorted(space.spaces.items())}
+            return {k: observation_spec(s, name, f"{path}[{k!r}]") for k, s in sorted(kept.items())}
         case gym.spaces.Tuple():
             if not space.spaces:
                 raise ConfigError(f"environment {name!r}: {path} is an empty Tuple: there is nothing to observe.")
@@ -56,6 +59,19 @@ def observation_spec(space: gym.Space[Any], name: str, path: str = "observation"
             "several smaller numbers instead."
         )
     return flat
+
+
+def is_text(space: gym.Space[Any]) -> bool:
+    """Whether a space is of strings (Gymnasium's Text, MiniGrid's missions): within a Dict it is left out."""
+    return space.dtype is not None and np.dtype(space.dtype).kind == "U"
+
+
+def text_parts(space: gym.Space[Any], path: str = "observation") -> tuple[str, ...]:
+    """The parts of an observation space that ``observation_spec`` leaves out."""
+    if not isinstance(space, gym.spaces.Dict):
+        return ()
+    parts = ((f"{path}[{k!r}]", s) for k, s in sorted(space.spaces.items()))
+    return tuple(text for part, s in parts for text in ([part] if is_text(s) else text_parts(s, part)))
 
 
 def action_spec(space: gym.Space[Any], name: str) -> Space:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import flax.linen as nn
@@ -25,7 +26,7 @@ class FeedForward(nn.Module):
     num_params: int
     hidden: tuple[int, ...]
     activation: str
-    log_std: bool
+    deviation: float | None
 
     @nn.compact
     def __call__(self, observation: Tree) -> NetworkOutput:
@@ -35,7 +36,7 @@ class FeedForward(nn.Module):
         else:
             policy = Encoder(self.space, self.hidden, self.activation)(observation)
             critic = Encoder(self.space, self.hidden, self.activation)(observation)
-        return NetworkOutput(_Head(self.num_params, self.log_std)(policy), dense(1, 1.0)(critic)[..., 0])
+        return NetworkOutput(_Head(self.num_params, self.deviation)(policy), dense(1, 1.0)(critic)[..., 0])
 
 
 class Recurrent(nn.Module):
@@ -45,7 +46,7 @@ class Recurrent(nn.Module):
     num_params: int
     hidden: tuple[int, ...]
     activation: str
-    log_std: bool
+    deviation: float | None
     cell: str
     size: int
 
@@ -56,21 +57,24 @@ class Recurrent(nn.Module):
         x = Encoder(self.space, hidden, self.activation)(observation)
         cell = nn.GRUCell if self.cell == "gru" else nn.OptimizedLSTMCell
         carry, x = cell(self.size)(carry, x)
-        return NetworkOutput(_Head(self.num_params, self.log_std)(x), dense(1, 1.0)(x)[..., 0], carry)
+        return NetworkOutput(_Head(self.num_params, self.deviation)(x), dense(1, 1.0)(x)[..., 0], carry)
 
 
 class _Head(nn.Module):
-    """The distribution's parameters; with ``log_std`` the second half is learned and does not depend on the state."""
+    """The distribution's parameters; with a ``deviation`` the second half, the logs of deviations, begins with it.
+
+    It is then learned, and does not depend on the state.
+    """
 
     num_params: int
-    log_std: bool
+    deviation: float | None
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        if not self.log_std:
+        if self.deviation is None:
             return dense(self.num_params, 0.01)(x)
         mean = dense(self.num_params // 2, 0.01)(x)
-        log_std = self.param("log_std", nn.initializers.zeros, (self.num_params // 2,))
+        log_std = self.param("log_std", nn.initializers.constant(math.log(self.deviation)), (self.num_params // 2,))
         return jnp.concatenate([mean, jnp.broadcast_to(log_std, mean.shape)], axis=-1)
 
 
@@ -80,17 +84,18 @@ def actor_critic(
     *,
     hidden: tuple[int, ...] = (64, 64),
     activation: str = "tanh",
-    log_std: bool = False,
+    deviation: float | None = None,
     recurrent: str = "",
     recurrent_size: int = 64,
 ) -> Network:
     """A network for observations in ``space`` with ``num_params`` distribution parameters.
 
-    ``recurrent`` is empty, ``gru`` or ``lstm``; ``log_std`` makes the second half of the parameters state-independent.
+    ``recurrent`` is empty, ``gru`` or ``lstm``; ``deviation``, for continuous actions, is what the
+    second half of the parameters begins with: it does not depend on the state.
     """
     example = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), space, is_leaf=lambda s: hasattr(s, "dtype"))
     if not recurrent:
-        module = FeedForward(space, num_params, hidden, activation, log_std)
+        module = FeedForward(space, num_params, hidden, activation, deviation)
 
         def apply(params: Tree, carry: Tree, observation: Tree) -> NetworkOutput:
             output = NetworkOutput(*module.apply({"params": params}, observation))
@@ -99,7 +104,7 @@ def actor_critic(
         return Network(lambda key: module.init(key, example)["params"], apply)
     if recurrent not in CELLS:
         raise UnknownName("recurrent cell", recurrent, CELLS)
-    cell = Recurrent(space, num_params, hidden, activation, log_std, recurrent, recurrent_size)
+    cell = Recurrent(space, num_params, hidden, activation, deviation, recurrent, recurrent_size)
     zeros = np.zeros(recurrent_size, np.float32)
     start = (zeros, zeros) if recurrent == "lstm" else zeros
     return Network(

@@ -68,6 +68,7 @@ def train(config: RunConfig, settings: Settings) -> Run:
     ):
         execution = _Execution(prepared, settings, folder, interrupt)
         execution.warnings += without_effect(prepared, config, settings)
+        execution.warnings += [f"{part} is text, and left out" for part in prepared.source.spec.left_out]
         return execution.run(engine)
 
 
