@@ -52,6 +52,16 @@ class HangsOnce(Walk):
         return super().step(action)
 
 
+class SlowToReplay(Walk):
+    """One long episode; its steps take a while once a file says so."""
+
+    def step(self, action):
+        if self.total % 16 == 0 and Path("slowly").exists():
+            time.sleep(0.5)
+        seen, reward, _, _, info = super().step(action)
+        return seen, reward, False, False, info
+
+
 class Raises(Walk):
     """Divides by zero at step 150 of one environment."""
 
@@ -129,6 +139,10 @@ def notes_seeds():
 
 def hangs_once():
     return HangsOnce()
+
+
+def slow_to_replay():
+    return SlowToReplay()
 
 
 def raises():

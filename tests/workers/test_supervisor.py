@@ -19,6 +19,7 @@ from weft.runtimes.workers.control.supervisor import (
     Ready,
     Recover,
     Replace,
+    Slow,
     Supervisor,
     Tell,
 )
@@ -160,12 +161,28 @@ def test_in_lockstep_whoever_dies_everything_goes_back(name):
 
 def test_who_hangs_is_killed_and_so_dies():
     supervisor, named = supervised()
-    tell, kill = supervisor.handle(Hung(named["env-0"], 61.2))
+    tell, kill = supervisor.handle(Hung(named["env-0"], 61.2, "it is asleep"))
     assert kill == Kill(named["env-0"])
-    assert tell == Tell("worker env-0 has made no progress for 61 s: it is killed and replaced")
+    assert tell == Tell("worker env-0 has made no progress for 61 s (it is asleep): it is killed and replaced")
     assert supervisor.restarts == 0, "it is counted when it is dead"
     assert kinds(supervisor.handle(Died(named["env-0"], HOW, True))) == [Tell, Replace]
     assert supervisor.restarts == 1
+
+
+def test_who_hangs_before_it_was_ever_ready_fails_the_run():
+    supervisor = Supervisor(drafted("env*2 | act | learn"))
+    (fail,) = supervisor.handle(Hung(0, 121.0, "environment 3 has not returned from reset()"))
+    assert fail == Fail(
+        "worker env-0 has made no progress for 121 s and is not ready (environment 3 has not returned from reset())"
+    )
+
+
+def test_who_is_slow_is_named_and_goes_on():
+    supervisor, named = supervised()
+    (tell,) = supervisor.handle(Slow(named["learn-0"], 31.0, "it computes", 150.0))
+    assert "worker learn-0 has made no progress for 31 s: it computes" in tell.text
+    assert "150 s" in tell.text
+    assert supervisor.ready == set(named.values())
 
 
 @pytest.mark.parametrize(("killed", "limit"), [(False, MAX_EARLY_DEATHS), (True, MAX_EARLY_KILLS)])

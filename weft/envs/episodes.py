@@ -58,7 +58,7 @@ def replay(
         if saved["generator"] is not None:
             env.unwrapped.np_random.bit_generator.state = saved["generator"]
             observation, info = env.reset()
-        for action in saved["actions"]:
+        for done, action in enumerate(saved["actions"]):  # noqa: B007  ``done`` is read from outside: whereabouts.py
             observation, _, terminated, truncated, info = env.step(revive(action))
             if terminated or truncated:
                 return None

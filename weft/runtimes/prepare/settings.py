@@ -91,7 +91,9 @@ class Settings:
         only="workers",
     )
     hang_seconds: float = setting(
-        60.0, "a worker that is stuck for so long is killed and replaced", above=0, only="workers"
+        30.0,
+        "a worker without progress for so long is killed and replaced; in one process, an environment is named",
+        above=0,
     )
     tensorboard: bool = setting(True, "write TensorBoard files")
     wandb: str | None = setting(None, "a W&B project to log to")

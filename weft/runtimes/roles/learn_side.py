@@ -22,7 +22,7 @@ from weft.runtimes.hosted.programs import Recall
 from weft.runtimes.hosted.segments import learn_from
 from weft.runtimes.messages import join
 from weft.runtimes.workers.batches import Batches
-from weft.runtimes.workers.counting.account import Fate
+from weft.runtimes.workers.counting.account import Fate, OfSide
 from weft.runtimes.workers.lane_checkpoint import from_words, to_words
 from weft.runtimes.workers.layout.blueprint import Side
 from weft.runtimes.workers.side import Saved
@@ -81,6 +81,7 @@ class LearnSide:
             shapes = jax.eval_shape(init, seed, indices)
             self.states = self._replicated({n: from_words(saved[n], shapes[n]) for n in self.flow.names})
         self.version = int(np.asarray(self.states[self.name].step))
+        self.context.words[OfSide.JOINT] = 0
         self._publish()
         return {}
 
@@ -118,12 +119,15 @@ class LearnSide:
         if self.layout.replicas > 1:
             batches = jax.tree.map(self._global, batches, self.batches.leaf_spreads(batches))
             noise = jax.tree.map(lambda x: self._global(np.asarray(x), Spread.SPLIT_TIME), noise)
+        joint = int(self.layout.replicas > 1)
+        self.context.words[OfSide.JOINT] += joint  # it is not to blame for the time that it waits for the others
         flowed: Flowed = self._programs(self.states, batches, noise)
         calls, checks = flowed.metrics[self.name], flowed.finite[self.name]
         figures = {name: float(np.asarray(value)) for name, value in mean_of(calls).items()}
         learned = all(bool(np.asarray(ok.learned)) for ok in checks)
         rewards = all(bool(np.asarray(ok.rewards)) for ok in checks)
         jax.block_until_ready(flowed.states)
+        self.context.words[OfSide.JOINT] += joint
         self.states = flowed.states
         self.version += len(calls)
         if learned:

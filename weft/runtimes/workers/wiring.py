@@ -16,6 +16,7 @@ from weft.graph.role import role
 from weft.runtimes.workers.control.link import Link, LinkMessage
 from weft.runtimes.workers.counting.account import Account
 from weft.runtimes.workers.layout.blueprint import Blueprint, Lane, Side, Wire
+from weft.runtimes.workers.pulse import Pulse
 from weft.runtimes.workers.side import Running, SideContext
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec, Reader, Writer
@@ -44,6 +45,7 @@ class Task:
     specs: dict[str, ChannelSpec]
     life: int
     learner_devices: tuple[Any, ...] = ()  # of all replicas that are one program with this worker's
+    pulse: Pulse | None = None
     _contexts: dict[int, SideContext] = field(default_factory=dict)
 
     @property
@@ -225,13 +227,15 @@ def wire(link: Link, message: LinkMessage) -> Wired:
     specs = {name: ChannelSpec.from_json(saved) for name, saved in body["channels"].items()}
     account = Account(sizes[0], sizes[1], fd=fd)
     task = Task(link, body, message.arrays, blueprint, account, bells, specs, int(body["life"]))
+    worker = blueprint.workers[body["worker"]]
+    task.pulse = Pulse(account, link, worker.sides, body["hang_seconds"])
+    task.pulse.start()
     made = []
     for name, spec in specs.items():
         if spec.scheme == "inproc":  # both ends are here
             channel = create(spec)
             made.append(channel)
             specs[name] = channel.spec
-    worker = blueprint.workers[body["worker"]]
     if worker.loads_jax:
         _set_up_jax(task, [blueprint.sides[index] for index in worker.sides])  # before a script that may use it
     if body["script"]:

@@ -69,8 +69,16 @@ def _serve(link: Link, task: LinkMessage) -> int:
         return 1
     link.say("ready", made.ready)
     threading.Thread(target=_listen, args=(link, made), daemon=True, name="weft-link").start()
+
+    def run(side: Any) -> None:
+        assert made.task.pulse is not None
+        made.task.pulse.runs_in(side.context.index, threading.get_ident())
+        side.run()
+
     rest = [
-        threading.Thread(target=guarded, args=(side.run, side), daemon=True, name=f"weft-{side.context.name}")
+        threading.Thread(
+            target=guarded, args=(lambda side=side: run(side), side), daemon=True, name=f"weft-{side.context.name}"
+        )
         for side in made.sides[1:]
     ]
     for thread in rest:

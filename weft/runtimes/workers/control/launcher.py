@@ -21,7 +21,7 @@ import numpy as np
 from weft.core.recipe import script_path, to_recipe
 from weft.graph.role import role
 from weft.runtimes.workers.control.link import Link, LinkClosed, LinkMessage
-from weft.runtimes.workers.counting.account import Account
+from weft.runtimes.workers.counting.account import Account, OfSide
 from weft.runtimes.workers.layout.blueprint import Blueprint
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec, Created
@@ -53,7 +53,6 @@ class Child:
     process: subprocess.Popen[bytes]
     link: Link
     life: int
-    began: float
 
 
 class Launcher:
@@ -93,6 +92,8 @@ class Launcher:
         fds += [fd for w in wires if w.name in self.channels for fd in self.channels[w.name].fds]
         life = self._lives.get(worker, -1) + 1
         self._lives[worker] = life
+        for side in spec.sides:
+            self.account.sides[side][[OfSide.BEAT, OfSide.DOING]] = 0  # of the life before
         link, theirs = Link.pair()
         self.logs.mkdir(parents=True, exist_ok=True)
         # Until it ignores them by itself, a worker must not be hit by signals that are meant for the whole group.
@@ -110,7 +111,7 @@ class Launcher:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, masked)
         theirs.close()
-        self.children[worker] = Child(process, link, life, time.monotonic())
+        self.children[worker] = Child(process, link, life)
         self._selector.register(link, selectors.EVENT_READ, worker)
         task = {
             **self._common,
@@ -155,11 +156,6 @@ class Launcher:
         if child is not None:
             with suppress(LinkClosed):
                 child.link.say(topic, body)
-
-    def starting(self, ready: set[int]) -> list[tuple[int, float]]:
-        """The workers that are not ``ready``, and for how many seconds they have been alive."""
-        now = time.monotonic()
-        return [(index, now - child.began) for index, child in self.children.items() if index not in ready]
 
     def tell_run(self, limit: int | None = None, stop: bool = False) -> None:
         """Set words of the whole run, and wake every side.

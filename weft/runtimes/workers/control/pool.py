@@ -24,15 +24,13 @@ from weft.runtimes.workers.control.supervisor import (
     Ready,
     Recover,
     Replace,
+    Slow,
     Supervisor,
     Tell,
 )
-from weft.runtimes.workers.control.watch import Watch
+from weft.runtimes.workers.control.watch import Kind, Stuck, Watch
 from weft.runtimes.workers.layout.blueprint import Blueprint
 from weft.streams.channel import ChannelSpec
-
-START_SECONDS = 120.0
-"""The time that workers have to get ready: they load JAX and make environments."""
 
 DOUBT_SECONDS = 3.0
 """How long to wait after an error of one of several learners: the death of another may be its cause."""
@@ -63,6 +61,7 @@ class WorkerPool:
         self._launcher: Launcher | None = None
         self._watch = Watch(blueprint, hang_seconds)
         self._saved: dict[int, LinkMessage] = {}
+        self._where: dict[int, str] = {}  # what workers said of where they are stuck
         self._doubt: tuple[float, str] | None = None  # when the run is to fail, and why
         self._failed = ""  # why it has
 
@@ -99,18 +98,14 @@ class WorkerPool:
         for worker in workers:
             words, arrays = self._begin(worker)
             coordinator = addresses.get(frozenset(self.blueprint.together(worker)))
-            self.launcher.start(worker, {**words, "coordinator": coordinator}, arrays)
+            more = {**words, "coordinator": coordinator, "hang_seconds": self.hang_seconds}
+            self._where.pop(worker, None)
+            self.launcher.start(worker, more, arrays)
 
     def await_ready(self, workers: set[int]) -> None:
-        """Wait until these are ready. Raises WorkerFailed where one cannot be, or takes too long."""
-        deadline = time.monotonic() + START_SECONDS
+        """Wait until these are ready, for as long as they make progress. Raises WorkerFailed and StateLost."""
         while not workers <= self.supervisor.ready:
             self.hear(0.2)
-            if time.monotonic() > deadline:
-                late = [self.blueprint.workers[i].name for i in sorted(workers - self.supervisor.ready)]
-                raise WorkerFailed(
-                    f"not ready after {START_SECONDS:.0f} s: {', '.join(late)}. Their logs are in {self.logs}."
-                )
 
     def hear_all(self) -> None:
         """Hear what workers have sent by now; waits for nothing more. Raises WorkerFailed and StateLost."""
@@ -120,11 +115,9 @@ class WorkerPool:
     def hear(self, timeout: float) -> None:
         """Hear workers for up to ``timeout`` seconds, and act on it. Raises WorkerFailed and StateLost."""
         instructions: list[Instruction] = []
-        for worker, seconds in self._watch.stuck(self.launcher.account.sides, self.supervisor.ready):
-            instructions += self.supervisor.handle(Hung(worker, seconds))
-        for worker, seconds in self.launcher.starting(self.supervisor.ready):
-            if seconds > START_SECONDS + 5.0:  # a later life: waiting for a first one ends before that
-                instructions += self.supervisor.handle(Hung(worker, seconds))
+        alive = set(self.launcher.children)
+        for stuck in self._watch.stuck(self.launcher.account.sides, self.supervisor.ready, alive):
+            instructions += self.supervisor.handle(self._judged(stuck))
         for heard in self.launcher.hear(timeout):
             instructions += self._follows(heard)
         # Recover last: it leaves by an exception, and other workers that died at the same time must be replaced too.
@@ -156,6 +149,13 @@ class WorkerPool:
             self._launcher.close()
             self._launcher = None
 
+    def _judged(self, stuck: Stuck) -> Hung | Slow:
+        said = "" if stuck.kind is Kind.FROZEN else self._where.get(stuck.worker)
+        where = said or stuck.kind.value
+        if stuck.final:
+            return Hung(stuck.worker, stuck.seconds, where)
+        return Slow(stuck.worker, stuck.seconds, where, stuck.limit)
+
     def _follows(self, heard: Heard) -> list[Instruction]:
         message = heard.message
         if message is None:
@@ -168,6 +168,8 @@ class WorkerPool:
             case "error":
                 text, trace = message.body["text"] or message.body["error"], message.body["traceback"]
                 return self.supervisor.handle(Failed(heard.worker, f"{text}\n{trace}" if trace else text))
+            case "where":
+                self._where[heard.worker] = message.body["text"]
             case "learned":
                 self.supervisor.learned()
             case "saved":

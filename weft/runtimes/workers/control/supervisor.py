@@ -8,7 +8,8 @@ one without the run's state     it is replaced; others go on
 dies
 a learner dies                  all learners are replaced, and go on from the last checkpoint
 lockstep, any dies              everything is replaced and goes on from the last checkpoint, as if nothing happened
-hangs                           it is killed, and so dies
+hangs                           it is killed, and so dies; before it was ever ready, the run fails
+is slow                         it is named, and goes on
 dies again and again            the run fails, where nothing was learned in between
 """
 
@@ -46,13 +47,24 @@ class Died:
 
 @dataclass(frozen=True)
 class Hung:
-    """A worker has made no progress for too long, and does not wait for another."""
+    """A worker has made no progress for too long; ``where`` in words, as far as it is known."""
 
     worker: int
     seconds: float
+    where: str = ""
 
 
-Event: TypeAlias = Ready | Failed | Died | Hung
+@dataclass(frozen=True)
+class Slow:
+    """A worker makes no progress, and is given ``limit`` seconds before it counts as hung."""
+
+    worker: int
+    seconds: float
+    where: str
+    limit: float
+
+
+Event: TypeAlias = Ready | Failed | Died | Hung | Slow
 
 
 @dataclass(frozen=True)
@@ -137,12 +149,16 @@ class Supervisor:
                 return []
             case Failed(worker, report):
                 return self._failed(worker, report)
-            case Hung(worker, seconds):
+            case Hung(worker, seconds, where):
+                stands = f"worker {self._name(worker)} has made no progress for {seconds:.0f} s"
+                where = f" ({where})" if where else ""
+                if worker not in self._been_ready:
+                    return [Fail(f"{stands} and is not ready{where}")]
                 self._hung.add(worker)
-                text = (
-                    f"worker {self._name(worker)} has made no progress for {seconds:.0f} s: it is killed and replaced"
-                )
-                return [Tell(text), Kill(worker)]
+                return [Tell(f"{stands}{where}: it is killed and replaced"), Kill(worker)]
+            case Slow(worker, seconds, where, limit):
+                stands = f"worker {self._name(worker)} has made no progress for {seconds:.0f} s"
+                return [Tell(f"{stands}: {where}. It is replaced if that goes on for {limit:.0f} s (--hang-seconds)")]
             case Died(worker, how, killed):
                 return self._died(worker, how, killed)
 

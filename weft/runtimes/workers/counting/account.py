@@ -43,10 +43,22 @@ class OfSide(IntEnum):
     """Words of a side. The side writes them."""
 
     TICK = 0  # grows whenever it has made progress, or has looked around while waiting
-    WAITING = 1  # 1 while it waits for others: then no growth is no fault
+    WAITING = 1  # 1 while it waits for others
     BUSY_NS = 2  # nanoseconds of work
     WAIT_NS = 3  # nanoseconds of waiting
     STEPS = 4  # environment steps that it has made
+    BEAT = 5  # grows while its process runs at all; 0 until it does (the worker's pulse)
+    DOING = 6  # what its thread is in: a ``Doing`` (the worker's pulse)
+    MOVED = 7  # grows while its thread gets from one environment to the next, or replays actions (the worker's pulse)
+    JOINT = 14  # odd while it is in a computation with its replicas: twice as many as it has ended, and 1
+
+
+class Doing(IntEnum):
+    """What a side's thread is in: it decides how long it may go without progress."""
+
+    CALLING = 0  # code of an environment, a map, or anything else on the host
+    COMPUTING = 1  # a compiled program, or our own code around it
+    COMPILING = 2  # JAX: traced, lowered, compiled
 
 
 class Fate(IntEnum):

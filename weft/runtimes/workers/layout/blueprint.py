@@ -49,7 +49,6 @@ class Side:
     worker: int
     lanes: tuple[int, ...]
     together: bool = False  # its replicas are one program over their devices
-    compiles: bool = True  # it may take long once, while JAX compiles
 
     @property
     def name(self) -> str:

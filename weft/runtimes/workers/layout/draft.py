@@ -125,8 +125,7 @@ class _Drafting:
             )
             lanes = self._share(replica, replicas) if by_lane else ()
             together = fragment.role.one_program and replicas > 1
-            compiles = names != (self.steps,)
-            side = Side(len(self.sides), fragment.role_name, names, replica, replicas, index, lanes, together, compiles)
+            side = Side(len(self.sides), fragment.role_name, names, replica, replicas, index, lanes, together)
             self.sides.append(side)
             sides.append(side.index)
         host_only = not any(self.graph.fragment(name).pure for name in group.fragments)
