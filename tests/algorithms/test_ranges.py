@@ -35,6 +35,7 @@ EDGES = {
     "entropy_cost_end": (-1e-9, 0.0),
     "max_gradient_norm": (0.0, 1e-9),
     "target_kl": (0.0, 1e-9),
+    "deviation": (0.0, 1e-9),
 }
 
 
