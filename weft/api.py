@@ -122,7 +122,7 @@ def open_run_folder(
     states = make_engine(prepared).template().fragments
     names = publishers_of(prepared.graph)
     wanted = _Trained({n: TrainState(states[n].params, None, None, None) for n in names})  # type: ignore[arg-type]
-    restored = checkpoints.load_latest(folder.checkpoints, wanted, warn, part=True)
+    restored = checkpoints.load_latest(folder.checkpoints, wanted, warn, run=folder.id, part=True)
     if restored is None:
         raise RunError(f"run {folder.name!r} has no checkpoint in {folder.checkpoints}; train it first")
     params = jax.device_get(params_of(restored[0].fragments))

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 import pytest
 
 # Always the same sizes, so that programs are compiled once.
-SMALL = ["--envs", "4", "--algo.unroll", "4", "--algo.hidden", "8", "--steps", "64", "--no-tensorboard"]
+SMALL = ["--envs", "4", "--algo.unroll", "4", "--algo.hidden", "8", "--algo.minibatches", "4"]
+SMALL += ["--steps", "64", "--no-tensorboard"]
 
 
 class Ended(NamedTuple):

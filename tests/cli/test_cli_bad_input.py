@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import Weft
+from command_line import SMALL, Weft
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_what_an_environment_broke_is_in_the_summary(train: Weft, here: Path) ->
     ],
 )
 def test_a_traceback_of_the_users_code_from_within_jax(weft: Weft, arguments: tuple[str, ...], error: str) -> None:
-    code, out, err = weft("train", *arguments, "--envs", "4", "--algo.unroll", "4", "--algo.hidden", "8")
+    code, out, err = weft("train", *arguments, *SMALL[:8])
     assert (code, out) == (1, "")
     assert all("mine.py" in line for line in err.splitlines() if line.startswith("  File "))
     kind = error.partition(":")[0]

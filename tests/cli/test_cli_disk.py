@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import Weft
+from command_line import SMALL, Weft
 
 from weft.services.run_folder import open_run
 
@@ -81,7 +81,7 @@ def test_where_every_checkpoint_is_damaged_nothing_is_overwritten(train: Weft, w
         damage(path)
     before = contents(here / "runs/a")
     for command in (("train", "ppo", "mine:Walk"), ("eval",)):
-        more = ("--run", "a", "--steps", "96", "--envs", "4", "--algo.unroll", "4", "--algo.hidden", "8", "--quiet")
+        more = (*SMALL, "--run", "a", "--steps", "96", "--quiet")
         code, out, err = weft(*command, *more) if command[0] == "train" else weft("eval", "a")
         assert (code, out) == (1, "")
         assert "none of the 2 checkpoints" in err

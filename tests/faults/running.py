@@ -70,10 +70,9 @@ class Training:
         records = self.records()
         return int(records[-1]["env_steps"]) if records else 0
 
-    @property
-    def logged(self) -> int:
-        """How many records there are: it grows although steps may go back to a checkpoint."""
-        return len(self.records())
+    def logged_since(self, wall_seconds: float) -> int:
+        """How many records were made later than that: after a learner's death older ones are taken back."""
+        return sum(record["wall_seconds"] > wall_seconds for record in self.records())
 
     def wait(self, until: Callable[[], Any], seconds: float = 90.0, what: str = "") -> float:
         """Wait until something is so, and how long that took; fails if the run ends before or time is up."""
@@ -88,8 +87,10 @@ class Training:
 
     def wait_for_learning(self, more: int = 1, seconds: float = 90.0) -> float:
         """Wait for ``more`` records to come."""
-        before = self.logged
-        return self.wait(lambda: self.logged >= before + more, seconds, f"learning more than {self.steps} steps")
+        records = self.records()
+        before = float(records[-1]["wall_seconds"]) if records else -1.0
+        steps = self.steps
+        return self.wait(lambda: self.logged_since(before) >= more, seconds, f"learning more than {steps} steps")
 
     def wait_for_checkpoint(self) -> None:
         """Wait until something is saved."""

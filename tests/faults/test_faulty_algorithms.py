@@ -40,7 +40,7 @@ def test_an_algorithm_that_raises_in_a_worker_is_named_with_fragment_and_step(tr
         assert len(files) == 1, "their frames alone"
     assert "this should not have happened" not in err
     assert "it is replaced" not in err
-    assert "goes on from the last checkpoint" not in err
+    assert "goes on from what was saved" not in err
     summary = json.loads((run.folder / "summary.json").read_text())
     assert summary["exit"] == "failed"
     assert f"worker act+learn-0 failed: {where}" in summary["error"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 
@@ -11,6 +12,13 @@ from running import missing
 
 SMALL = ["--envs", "8", "--seed", "1", "--steps", "100000000", "--checkpoint-seconds", "0.5", "--algo.hidden", "16"]
 SECONDS_TO_REPLACE = 20.0  # on an idle machine about one; tests run beside others
+
+
+def goes_forward(records):
+    """Curves never go backwards: what a learner had learned since the last save is taken back from the records."""
+    for name in ("env_steps", "learn_steps", "wall_seconds"):
+        values = [record[name] for record in records]
+        assert values == sorted(values), name
 
 
 @pytest.mark.parametrize(
@@ -41,6 +49,7 @@ def test_whoever_is_killed_is_replaced_and_no_sample_is_lost_from_sight(training
     assert summary["samples"]["trained"] % summary["learn_steps"] == 0
     for name in set(kills):
         assert f"worker {name} was killed by SIGKILL" in run.err
+    goes_forward(run.records())
 
 
 def test_several_killed_at_once_are_all_replaced(training):
@@ -96,10 +105,45 @@ def test_in_lockstep_a_death_goes_back_to_the_last_checkpoint(training):
         run.wait_for_another(name, pid, SECONDS_TO_REPLACE)
     run.wait_for_learning(3)
     assert run.end(signal.SIGINT) == 130
-    assert "worker env-1 was killed by SIGKILL: lockstep goes back to the last checkpoint" in run.err
+    assert "worker env-1 was killed by SIGKILL: lockstep replaces all workers" in run.err
+    assert "the run goes on from what was saved at" in run.err
     summary = run.summary
     assert missing(summary["samples"]) == 0
     assert summary["samples"]["dropped"] == {}, "in lockstep nothing is ever too old"
     # Act and learn agree on the params and the noise of every unroll, before and after: the first minibatch of the
     # first epoch would show it otherwise, and with it the mean over all.
     assert summary["samples"]["trained"] == summary["env_steps"]
+    goes_forward(run.records())
+
+
+def test_a_learner_is_killed_after_the_checkpoints_were_deleted(training):
+    """The last state that was saved is still in memory: the run goes on from it, and keeps its records."""
+    run = training("ppo", "CartPole-v1", "--plan", "env*2 | act | learn", *SMALL, "--checkpoint-seconds", "2")
+    run.wait_for_learning(2)
+    run.wait_for_checkpoint()
+    run.wait_for_learning(1)
+    shutil.rmtree(run.folder / "checkpoints")
+    pid = run.kill("learn-0")
+    run.wait_for_another("learn-0", pid, SECONDS_TO_REPLACE)
+    run.wait_for_learning(2)
+    records = run.records()
+    assert run.end(signal.SIGINT) == 130
+    assert "worker learn-0 was killed by SIGKILL: all learners are replaced" in run.err
+    assert "the run goes on from what was saved at" in run.err
+    assert "begins again from its start" not in run.err
+    assert records[0]["learn_steps"] < 10, "the records from before are still there"
+    goes_forward(records)
+    assert list((run.folder / "checkpoints").iterdir()), "and saving works again"
+
+
+def test_a_learner_that_is_killed_before_the_first_save_begins_again_and_says_so(training):
+    run = training("ppo", "CartPole-v1", "--plan", "(env+act) | learn", *SMALL, "--checkpoint-seconds", "600")
+    run.wait_for_learning(3)
+    pid = run.kill("learn-0")
+    run.wait_for_another("learn-0", pid, SECONDS_TO_REPLACE)
+    run.wait_for_learning(2)
+    assert run.end(signal.SIGINT) == 130
+    assert "nothing was saved yet: the run begins again from its start" in run.err
+    assert "goes on from" not in run.err
+    assert missing(run.summary["samples"]) == 0
+    goes_forward(run.records())

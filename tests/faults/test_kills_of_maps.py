@@ -87,7 +87,8 @@ def test_in_lockstep_a_kill_changes_nothing_of_what_is_learned(training, name, p
     pid = run.kill(killed)
     run.wait_for_another(killed, pid, SECONDS_TO_REPLACE)
     assert run.end(seconds=120) == 0, run.err
-    assert f"worker {killed} was killed by SIGKILL: lockstep goes back to the last checkpoint" in run.err
+    assert f"worker {killed} was killed by SIGKILL: lockstep replaces all workers" in run.err
+    assert "the run goes on from what was saved at" in run.err
     whole = training(*arguments, run="whole")
     assert whole.end(seconds=120) == 0, whole.err
     assert (run.summary["restarts"], whole.summary["restarts"]) == (1, 0)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from weft.core.errors import CheckpointError, CorruptCheckpoint
-from weft.services.checkpoints import latest, load, load_latest, params_sha256, prune, save, step_of
+from weft.services.checkpoints import Retention, latest, load, load_latest, params_sha256, prune, save, step_of
 
 
 class State(NamedTuple):
@@ -311,7 +311,7 @@ def test_a_document_keeps_every_digit(tmp_path: Path) -> None:
 def test_latest_goes_by_step_not_by_time(tmp_path: Path) -> None:
     tree = {"x": np.zeros(1)}
     for step in (30, 2, 10**13, 100):
-        save(tmp_path, step, tree, {}, keep=9)
+        save(tmp_path, step, tree, {}, keep=Retention(9))
     os.utime(tmp_path / "000000000002.weft", (2**31, 2**31))
     (tmp_path / "notes.txt").write_text("not a checkpoint")
     (tmp_path / "12.weft").write_text("nor this")
@@ -365,27 +365,27 @@ def test_a_misfit_newest_is_not_passed_over(tmp_path: Path) -> None:
 def test_saving_keeps_the_newest_and_clears_what_killed_saves_left(tmp_path: Path) -> None:
     (tmp_path / ".000000000000.weft.tmp").write_bytes(b"half")
     for step in range(6):
-        save(tmp_path, step, {}, {}, keep=2)
+        save(tmp_path, step, {}, {}, keep=Retention(2))
     assert sorted(os.listdir(tmp_path)) == ["000000000004.weft", "000000000005.weft"]
 
 
 def test_the_one_just_saved_stays_though_a_corrupt_one_has_a_higher_step(tmp_path: Path) -> None:
     """After falling back from step 200 to 100, the save at 150 must not be pruned in favour of the corrupt 200."""
     save(tmp_path, 200, {}, {}).write_bytes(b"corrupt")
-    path = save(tmp_path, 150, {}, {}, keep=1)
+    path = save(tmp_path, 150, {}, {}, keep=Retention(1))
     assert path in latest(tmp_path)
 
 
 def test_prune_never_removes_the_only_good_one(tmp_path: Path) -> None:
     for step in range(5):
-        save(tmp_path, step, {}, {"step": step}, keep=9)
+        save(tmp_path, step, {}, {"step": step}, keep=Retention(9))
     for step in (2, 3, 4):
         (tmp_path / f"{step:012d}.weft").write_bytes(b"corrupt")
-    removed = prune(tmp_path, keep=1)
+    removed = prune(tmp_path, keep=Retention(1))
     assert [step_of(path) for path in latest(tmp_path)] == [4, 1]
     assert [step_of(path) for path in removed] == [3, 2, 0]
     (tmp_path / "000000000001.weft").write_bytes(b"corrupt")
-    assert prune(tmp_path, keep=1) == []
+    assert prune(tmp_path, keep=Retention(1)) == []
     assert len(latest(tmp_path)) == 2
 
 

@@ -32,7 +32,7 @@ def test_a_new_run_has_its_config_its_plan_and_its_folders(tmp_path: Path) -> No
         assert run.videos.is_dir()
         written = json.loads((run.path / "config.json").read_text())
         assert written["algo"] == {"learning_rate": 1e-3, "layers": [64, 64], "clip": "inf"}
-        assert run.config == written
+        assert {"id": run.id, **run.config} == written
         assert json.loads((run.path / "plan.json").read_text()) == PLAN
 
 
@@ -244,6 +244,8 @@ def test_trimming_drops_what_is_past_the_checkpoint_and_cut_lines(tmp_path: Path
         stamp = run.metrics.stat().st_mtime_ns
         assert run.trim_metrics(30) == 0
         assert run.metrics.stat().st_mtime_ns == stamp  # untouched
+        run.metrics.write_bytes(b'{"env_steps":10,"learn_steps":2}\n{"env_steps":10,"learn_steps":3}\n')
+        assert run.trim_metrics(10, 2) == 1  # environments may wait while learn goes on
         run.metrics.write_bytes(lines[0] + b"\0\0\0\n" + lines[1][:-1])
         assert run.trim_metrics(30) == 2  # zeros from a power loss, and a line without its end
         assert run.metrics.read_bytes() == lines[0]

@@ -146,7 +146,7 @@ def test_when_a_learner_dies_all_learners_go_on_from_the_checkpoint(plan, name, 
     assert recover == Recover(tuple(named[n] for n in all_of_them))
     assert isinstance(tell, Tell)
     assert name in tell.text
-    assert "last checkpoint" in tell.text
+    assert "all learners are replaced" in tell.text
     supervisor.recovered(recover.workers)
     assert supervisor.ready == set(named.values()) - set(recover.workers)
 
@@ -156,7 +156,7 @@ def test_in_lockstep_whoever_dies_everything_goes_back(name):
     supervisor, named = supervised(lockstep=True)
     tell, recover = supervisor.handle(Died(named[name], HOW, True))
     assert recover == Recover(tuple(named.values()))
-    assert tell == Tell(f"worker {name} {HOW}: lockstep goes back to the last checkpoint")
+    assert tell == Tell(f"worker {name} {HOW}: lockstep replaces all workers")
 
 
 def test_who_hangs_is_killed_and_so_dies():

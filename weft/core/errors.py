@@ -10,7 +10,8 @@
     │   └── EnvironmentRaised    the user's environment code raised; carries the original exception
     ├── LearningDiverged         the loss or the params stopped being finite
     ├── CheckpointError          a checkpoint that is missing, corrupt or of another shape
-    │   └── CorruptCheckpoint    its bytes are damaged or cannot be read: the one before it may do
+    │   ├── CorruptCheckpoint    its bytes are damaged or cannot be read: the one before it may do
+    │   └── ForeignCheckpoint    another run's, or renamed: the one before it may do
     ├── ChannelError             a channel that cannot be opened, or was used out of turn
     │   ├── ChannelClosed        its other end was closed: nothing more will come, or be taken
     │   └── SchemaMismatch       arrays, or another end, of other shapes or dtypes than the channel's
@@ -112,6 +113,10 @@ class CheckpointError(WeftError):
 
 class CorruptCheckpoint(CheckpointError):
     """A checkpoint whose bytes are damaged or cannot be read: the one before it may do."""
+
+
+class ForeignCheckpoint(CheckpointError):
+    """A whole checkpoint that is not what its place says: another run's, or renamed. The one before it may do."""
 
 
 class ChannelError(WeftError):

@@ -3,7 +3,7 @@
     magic      8 bytes     WEFTCKPT
     version    4 bytes     unsigned
     length     8 bytes     of the header, unsigned
-    header     JSON        step, the document, and for each array path, dtype, shape, offset, nbytes
+    header     JSON        step, label, the document, and for each array path, dtype, shape, offset, nbytes
     arrays     raw bytes   each at a multiple of 64 bytes from the end of the padded header
     checksum   32 bytes    SHA-256 of everything before it
 
@@ -52,16 +52,35 @@ class StoredArray(msgspec.Struct, frozen=True):
         return f"{self.dtype}{list(self.shape)}"
 
 
+class Label(msgspec.Struct, frozen=True):
+    """Whose checkpoint it is, and how far the run was: what chooses among checkpoints without loading them."""
+
+    run: str = ""  # the run's id; empty in files from before there were ids
+    env_steps: int = 0
+    return_mean: float | None = None  # of training's last episodes; None before the first ended
+    episodes: int = 0  # that ended since the run began
+
+
 class Header(msgspec.Struct, frozen=True):
     """What a file says of itself."""
 
     step: int
     arrays: tuple[StoredArray, ...]
     document: dict[str, Any]
+    label: Label = Label()
 
 
-def encode(step: int, tree: Tree, document: dict[str, Any]) -> Iterator[bytes | memoryview]:
+class Front(msgspec.Struct, frozen=True):
+    """The part of a header that tells checkpoints apart; read alone it costs next to nothing."""
+
+    step: int
+    label: Label = Label()
+
+
+def encode(step: int, tree: Tree, document: dict[str, Any], label: Label) -> Iterator[bytes | memoryview]:
     """The bytes of a checkpoint, piece by piece, one array in host memory at a time.
+
+    The header is made at once, so ``document`` may change afterwards; the tree's arrays may not until the last piece.
 
     ``document`` must survive JSON: strings, finite numbers, booleans, None, lists (tuples come back as lists) and
     dicts with string keys. Raises CheckpointError, before the first piece, for what cannot be stored.
@@ -74,7 +93,7 @@ def encode(step: int, tree: Tree, document: dict[str, Any]) -> Iterator[bytes | 
     for leaf in found:
         arrays.append(StoredArray(leaf.path, leaf.dtype, leaf.shape, offset, leaf.nbytes, leaf.key_impl))
         offset = _aligned(offset + leaf.nbytes)
-    header = msgspec.json.encode(Header(step, tuple(arrays), document))
+    header = msgspec.json.encode(Header(step, tuple(arrays), document, label))
     for leaf in found:
         if isinstance(leaf.value, jax.Array) and not leaf.is_key:
             leaf.value.copy_to_host_async()  # all copies under way before the first is waited for
@@ -92,6 +111,21 @@ def decode_header(header: bytes, version: int, name: str) -> Header:
         return msgspec.json.decode(header, type=Header)
     except msgspec.MsgspecError as error:
         raise CheckpointError(f"checkpoint {name} has a header that cannot be read: {error}") from None
+
+
+def read_front(file: BufferedReader) -> Front | None:
+    """What an unchecked file says of its step and run; None where that cannot be read."""
+    size = os.fstat(file.fileno()).st_size
+    prefix = file.read(_PREFIX.size)
+    if len(prefix) < _PREFIX.size:
+        return None
+    magic, version, header_length = _PREFIX.unpack(prefix)
+    if magic != MAGIC or version != VERSION or header_length > size:
+        return None
+    try:
+        return msgspec.json.decode(file.read(header_length), type=Front)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
 
 
 def check_bytes(file: BufferedReader, name: str) -> tuple[bytes, int]:

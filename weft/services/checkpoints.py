@@ -1,47 +1,72 @@
 """A folder of checkpoints: saved so that no crash loses the last one, loaded so that no damage goes unnoticed.
 
-The newest is the one of the highest step, never of the latest time: clocks jump. A folder has one writer at a time
-(the run folder's lock sees to it) and any number of readers.
+The newest is the one of the highest step, never of the latest time: clocks jump. Each file says which run it is of and
+which step it holds; one of another run, or under another step's name, is never loaded. A folder has one writer at a
+time (the run folder's lock sees to it) and any number of readers.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from weft.core.errors import CheckpointError, CorruptCheckpoint
+from weft.core.errors import CheckpointError, CorruptCheckpoint, ForeignCheckpoint
 from weft.core.types import Tree
 from weft.services.atomic import TEMPORARY, sync_folder, write_atomic
-from weft.services.checkpoint_file import check_bytes, decode_header, encode, read_tree
+from weft.services.checkpoint_file import (
+    Front,
+    Header,
+    Label,
+    check_bytes,
+    decode_header,
+    encode,
+    read_front,
+    read_tree,
+)
 from weft.services.leaves import params_sha256
+from weft.services.retention import Candidate, Retention, best_first
 
-__all__ = ["latest", "load", "load_latest", "params_sha256", "prune", "save", "step_of"]
+__all__ = ["Label", "Packed", "Retention", "latest", "load", "load_latest", "pack", "params_sha256", "prune", "save"]
 
 SUFFIX = ".weft"
 _NAME = re.compile(r"(\d{12,})" + re.escape(SUFFIX))
 
 
-def save(folder: Path, step: int, tree: Tree, document: dict[str, Any], *, keep: int = 3) -> Path:
-    """Save a tree of arrays and a JSON document as the checkpoint of ``step``; blocks until it is on the disk.
+class Packed(NamedTuple):
+    """A checkpoint that is ready to be written, once."""
 
-    Then removes all but the newest ``keep``. The tree is read during the call only. Raises CheckpointError where it
-    cannot be stored (a full or read-only disk, a leaf that is no array); the checkpoints from before are then
+    step: int
+    pieces: Iterator[bytes | memoryview]
+    run: str
+
+
+def pack(step: int, tree: Tree, document: dict[str, Any], label: Label) -> Packed:
+    """Make a checkpoint ready to be written, by any thread; the tree's arrays must not change until it is.
+
+    Raises CheckpointError for what cannot be stored.
+    """
+    if step < 0:
+        raise CheckpointError(f"a checkpoint's step must be at least 0, got {step}")
+    return Packed(step, encode(step, tree, document, label), label.run)
+
+
+def write(folder: Path, packed: Packed, keep: Retention) -> Path:
+    """Write a checkpoint, then remove those that ``keep`` does not name; blocks until it is on the disk.
+
+    Raises CheckpointError where it cannot be stored (a full or read-only disk); the checkpoints from before are then
     untouched, and the next save may well succeed.
     """
-    if step < 0 or keep < 1:
-        raise CheckpointError(f"a checkpoint's step must be at least 0 and keep at least 1, got {step} and {keep}")
-    path = folder / f"{step:012d}{SUFFIX}"
-    pieces = encode(step, tree, document)
+    path = folder / f"{packed.step:012d}{SUFFIX}"
     try:
         if not folder.is_dir():
             folder.mkdir(parents=True, exist_ok=True)
             sync_folder(folder.parent)
         _remove_stale(folder)  # a save that was killed may have left most of a disk's worth
-        write_atomic(path, pieces)
-        prune(folder, keep, good=path)
+        write_atomic(path, packed.pieces)
+        prune(folder, keep, run=packed.run, good=path)
     except OSError as error:
         raise CheckpointError(
             f"cannot save checkpoint {path}: {error.strerror or error}. Free some space or make the folder writable; "
@@ -50,19 +75,46 @@ def save(folder: Path, step: int, tree: Tree, document: dict[str, Any], *, keep:
     return path
 
 
-def load(path: Path, template: Tree, *, part: bool = False) -> tuple[Tree, dict[str, Any]]:
+def save(
+    folder: Path,
+    step: int,
+    tree: Tree,
+    document: dict[str, Any],
+    *,
+    label: Label = Label(),
+    keep: Retention = Retention(),
+) -> Path:
+    """Save a tree of arrays and a JSON document as the checkpoint of ``step``: ``pack``, then ``write``."""
+    return write(folder, pack(step, tree, document, label), keep)
+
+
+def load(path: Path, template: Tree, *, run: str | None = None, part: bool = False) -> tuple[Tree, dict[str, Any]]:
     """Load a checkpoint as the tree that ``template`` describes, and its document.
 
     Everything in the file is checked before any array is made. The template's leaves are arrays, whose values do not
     matter, or ``jax.ShapeDtypeStruct``; the tree that comes back is the caller's own. Raises CorruptCheckpoint for
-    damage, and CheckpointError where the file is whole but does not fit; with ``part`` the file may hold more.
+    damage, ForeignCheckpoint for a file of another step than its name's or, where ``run`` is given, of another run,
+    and CheckpointError where the file is whole but does not fit; with ``part`` the file may hold more.
     """
     try:
         with path.open("rb") as file:
             header = decode_header(*check_bytes(file, str(path)), str(path))
+            check_identity(path, header, run)
             return read_tree(file, header, template, str(path), part=part), header.document
     except OSError as error:
         raise CorruptCheckpoint(f"cannot read checkpoint {path}: {error.strerror or error}") from error
+
+
+def check_identity(path: Path, header: Header | Front, run: str | None) -> None:
+    """Raise ForeignCheckpoint where a file is of another step than its name says, or of another run than ``run``."""
+    if run is not None and header.label.run != run:
+        whose = f"run {header.label.run}" if header.label.run else "a run without an id, of an earlier version"
+        raise ForeignCheckpoint(f"checkpoint {path} is of {whose}, not of this run ({run or 'which has no id'})")
+    if step_of(path) != header.step:
+        raise ForeignCheckpoint(
+            f"checkpoint {path} was renamed: it holds learn step {header.step}, and its name was "
+            f"{header.step:012d}{SUFFIX}"
+        )
 
 
 def latest(folder: Path) -> list[Path]:
@@ -77,21 +129,47 @@ def latest(folder: Path) -> list[Path]:
     return sorted(found, key=step_of, reverse=True)
 
 
+def chosen(folder: Path, which: str | int, run: str | None) -> list[Path]:
+    """The checkpoints to try, in order: by step for "latest", by mean return for "best", or that of one learn step.
+
+    Raises CheckpointError where there is none of that step, or none that tells a return.
+    """
+    paths = latest(folder)
+    if which == "latest" or not paths:
+        return paths
+    if which == "best":
+        fronts = {path: front for path in paths if (front := _front_of(path, run)) is not None}
+        ranked = best_first(Candidate(front.step, front.label) for front in fronts.values())
+        if ranked:
+            return [folder / f"{candidate.step:012d}{SUFFIX}" for candidate in ranked]
+        raise CheckpointError(f"no checkpoint in {folder} tells a return: no episode had ended when they were saved")
+    if found := [path for path in paths if str(step_of(path)) == str(which)]:
+        return found
+    steps = ", ".join(str(step_of(path)) for path in reversed(paths))
+    raise CheckpointError(f"there is no checkpoint {which!r} in {folder}: say latest, best, or a learn step: {steps}")
+
+
 def load_latest(
-    folder: Path, template: Tree, warn: Callable[[str], None], *, part: bool = False
+    folder: Path,
+    template: Tree,
+    warn: Callable[[str], None],
+    *,
+    run: str | None = None,
+    part: bool = False,
+    which: str | int = "latest",
 ) -> tuple[Tree, dict[str, Any], Path] | None:
     """Load the newest checkpoint that is whole: its tree, its document, its path; None where the folder has none.
 
-    Each corrupt one that is passed over is told to ``warn``. Where all are corrupt, or the newest whole one does not
-    fit the template, it raises CheckpointError: a run never starts from scratch in silence, nor goes back further
-    than it must. ``part`` is ``load``'s.
+    Each that is passed over, as corrupt or as another run's, is told to ``warn``. Where no one is left, or the newest
+    whole one does not fit the template, it raises CheckpointError: a run never starts from scratch in silence, nor
+    goes back further than it must. ``which`` is ``chosen``'s, and ``run`` and ``part`` are ``load``'s.
     """
-    candidates = latest(folder)
+    candidates = chosen(folder, which, run)
     reasons = []
     for index, path in enumerate(candidates):
         try:
-            tree, document = load(path, template, part=part)
-        except CorruptCheckpoint as error:
+            tree, document = load(path, template, run=run, part=part)
+        except (CorruptCheckpoint, ForeignCheckpoint) as error:
             reasons.append(str(error))
             before = candidates[index + 1].name if index + 1 < len(candidates) else "there is none"
             warn(f"{error}. Trying the one before it: {before}.")
@@ -106,16 +184,28 @@ def load_latest(
     return None
 
 
-def prune(folder: Path, keep: int = 3, *, good: Path | None = None) -> list[Path]:
-    """Remove all but the newest ``keep`` checkpoints, and what killed saves left; gives the paths removed.
+def prune(
+    folder: Path,
+    keep: Retention = Retention(),
+    *,
+    run: str = "",
+    good: Path | None = None,
+) -> list[Path]:
+    """Remove the run's checkpoints that ``keep`` does not name, and what killed saves left; gives the paths removed.
 
     A whole one always stays: ``good`` if it is given (as just written), else the newest that passes its check. Where
-    none passes, all stay. Raises OSError.
+    none passes, all stay. Files of other runs, and renamed ones, are not touched. Raises OSError.
     """
-    candidates = latest(folder)
-    stay = set(candidates[: max(keep, 1)])
-    whole = good or next((path for path in candidates if _is_whole(path)), None)
-    removed = [path for path in candidates if path not in stay and path != whole] if whole else []
+    ours: dict[Path, Candidate] = {}
+    for path in latest(folder):
+        front = _read_front(path)
+        if front is None:  # damaged: it counts by its name
+            ours[path] = Candidate(step_of(path), Label(run))
+        elif front.label.run == run and front.step == step_of(path):
+            ours[path] = Candidate(front.step, front.label)
+    stay = keep.stay(ours.values())
+    whole = good or next((path for path in ours if _is_whole(path)), None)
+    removed = [path for path, one in ours.items() if one.step not in stay and path != whole] if whole else []
     for path in removed:
         os.unlink(path)
     _remove_stale(folder)
@@ -128,6 +218,22 @@ def step_of(path: Path) -> int:
     if match is None:
         raise CheckpointError(f"{path} is not named like a checkpoint, such as {1234:012d}{SUFFIX}")
     return int(match[1])
+
+
+def _front_of(path: Path, run: str | None) -> Front | None:
+    """What a file says of itself, unchecked; None where it cannot be read, is another run's, or was renamed."""
+    front = _read_front(path)
+    if front is None or front.step != step_of(path) or (run is not None and front.label.run != run):
+        return None
+    return front
+
+
+def _read_front(path: Path) -> Front | None:
+    try:
+        with path.open("rb") as file:
+            return read_front(file)
+    except OSError:
+        return None
 
 
 def _is_whole(path: Path) -> bool:

@@ -1,6 +1,6 @@
 """The folder of a run: what it was asked to do, how it went, and what it needs to go on.
 
-    runs/NAME/config.json       what was asked; the same again resumes the run, anything else is refused
+    runs/NAME/config.json       what was asked; the same again resumes the run; and the run's id
               plan.json         how the last execution was laid out
               metrics.jsonl     one record a line
               summary.json      how it ended
@@ -14,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import secrets
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -30,6 +31,7 @@ from weft.services.config_json import differences, to_json
 
 _FOLDERS = ("checkpoints", "tensorboard", "videos")
 _LOCK = ".lock"
+_ID = "id"
 
 
 @dataclass(frozen=True)
@@ -37,12 +39,14 @@ class RunFolder:
     """An open run folder. Close it, or use it as a context manager, to let another process have it.
 
     ``resumed`` says that it was there before, with the same config. ``lock`` is None for a reader, who may write
-    nothing. ``config`` is what was asked for now; the folder of a resumed run says so only after ``begin``.
+    nothing. ``config`` is what was asked for now; the folder of a resumed run says so only after ``begin``. ``id`` is
+    random and made with the run: its checkpoints carry it. It is empty for a run from before there were ids.
     """
 
     path: Path
     config: Mapping[str, Any]
     resumed: bool = False
+    id: str = ""
     lock: int | None = field(default=None, repr=False)  # a file descriptor
     pending: Mapping[str, Any] = field(default_factory=dict, repr=False)  # files by name, for ``begin`` to write
 
@@ -97,8 +101,8 @@ class RunFolder:
         """Write ``summary.json`` at once and whole; what is not a finite number becomes null. Raises RunError."""
         self._write("summary.json", dict(summary))
 
-    def trim_metrics(self, env_steps: int) -> int:
-        """Drop the records past ``env_steps``, which a resumed run will make again, and lines cut by a crash.
+    def trim_metrics(self, env_steps: int, learn_steps: int | None = None) -> int:
+        """Drop the records past these steps, which a resumed run will make again, and lines cut by a crash.
 
         Gives how many lines went. Call it before anything writes to ``metrics``. Raises RunError.
         """
@@ -107,7 +111,7 @@ class RunFolder:
         try:
             with self.metrics.open("rb") as lines:
                 for line in lines:
-                    keep = _steps_of(line) <= env_steps
+                    keep = _is_within(line, env_steps, learn_steps)
                     dropped += not keep
                     if keep:
                         kept.append(line)
@@ -184,7 +188,8 @@ def read_run(root: Path, name: str) -> RunFolder:
     if path is None:
         known = [p.parent.name for p in root.glob("*/config.json")]
         raise UnknownName("run", name, known, hint=f"Runs are looked for in {root}.")
-    return RunFolder(path, _read_json(path / "config.json"), resumed=True)
+    config = _read_json(path / "config.json")
+    return RunFolder(path, config, resumed=True, id=str(config.pop(_ID, "")))
 
 
 def default_name(algorithm: str, environment: str, seed: int) -> str:
@@ -206,8 +211,10 @@ def _open_locked(
 ) -> RunFolder:
     config_path = path / "config.json"
     resumed = config_path.exists()
+    config.pop(_ID, None)
     if resumed:
         old = _read_json(config_path)
+        run_id = str(old.pop(_ID, ""))
         found = differences(old, config)
         refused = [d for d in found if not d.is_one_of(may_differ) and not (d.added and d.field in may_lack)]
         if refused:
@@ -221,11 +228,13 @@ def _open_locked(
             f"{path} is not a run: it has no config.json, but {', '.join(foreign[:3])}. Nothing in it was touched; "
             "choose another name with --run."
         )
-    files = {"config.json": config, "plan.json": plan}
+    else:
+        run_id = secrets.token_hex(8)
+    files = {"config.json": {_ID: run_id, **config} if run_id else config, "plan.json": plan}
     if resumed:
-        return RunFolder(path, config, resumed, lock, files if found else {"plan.json": plan})
+        return RunFolder(path, config, resumed, run_id, lock, files if found else {"plan.json": plan})
     _write_all(path, files)
-    return RunFolder(path, config, resumed, lock)
+    return RunFolder(path, config, resumed, run_id, lock)
 
 
 def _write_all(path: Path, files: Mapping[str, Any]) -> None:
@@ -270,14 +279,17 @@ def _lock(path: Path) -> int:
     return descriptor
 
 
-def _steps_of(line: bytes) -> float:
-    """The env_steps of a record; infinite for a line that is not whole, so that it goes."""
+def _is_within(line: bytes, env_steps: int, learn_steps: int | None) -> bool:
+    """Whether a record is whole and was made at these steps or before; where it does not tell, it was."""
     try:
         record = msgspec.json.decode(line, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return float("inf")
-    steps = record.get("env_steps", 0)
-    return float(steps) if line.endswith(b"\n") and isinstance(steps, int | float) else float("inf")
+        return False
+    limits = {"env_steps": env_steps, "learn_steps": learn_steps}
+    made = {name: record.get(name, 0) for name, limit in limits.items() if limit is not None}
+    return line.endswith(b"\n") and all(
+        isinstance(steps, int | float) and steps <= float(limits[name] or 0) for name, steps in made.items()
+    )
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -26,6 +26,10 @@ class Jsonl:
         line = msgspec.json.encode({"env_steps": env_steps} | dict(record) | {"env_steps": env_steps})
         self._file.append(line + b"\n")
 
+    def reopen(self, env_steps: int) -> None:
+        """Open the file anew for the next line; whoever calls it has cut the file, or will."""
+        self._file.close()
+
     def close(self) -> None:
         """Close the file."""
         self._file.close()

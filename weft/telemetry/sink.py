@@ -1,7 +1,8 @@
 """What takes a run's records: the contract of sinks.
 
 A record is a flat dict of numbers and text. Names that mean the same everywhere: ``return_mean``,
-``episode_length_mean``, ``episodes``, ``env_steps``, ``learn_steps``, ``env_steps_per_second``, ``wall_seconds``;
+``episode_length_mean``, ``episodes``, ``env_steps``, ``learn_steps``, ``env_steps_per_second``, ``wall_seconds``,
+``saved_learn_steps`` (in the newest checkpoint);
 by group ``return_mean/SEED``, ``loss/NAME`` and ``time/STAGE`` (the stage's share of the time, 0 to 1). Of plans in
 workers also ``busy/STAGE`` (the part of its own time that a stage works, 0 to 1), ``load`` (busy sides for each core),
 ``queue/STREAM`` (how full, 0 to 1), ``lag`` (mean), ``lag_max``, and ``lag/N`` (what part of the unrolls trained on was
@@ -11,7 +12,7 @@ N versions behind).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 Record: TypeAlias = Mapping[str, float | int | str]
 
@@ -30,6 +31,14 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Let go of files and threads; nothing is written after it. More than once does no harm."""
+
+
+@runtime_checkable
+class Reopens(Protocol):
+    """A sink with a file that may be cut or moved under it."""
+
+    def reopen(self, env_steps: int) -> None:
+        """Open the file anew for the next record; what was written past ``env_steps`` is no longer so."""
 
 
 class Screen(Sink, Protocol):

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from weft.telemetry.plain import Plain, Quiet
-from weft.telemetry.sink import Record, Screen, Sink
+from weft.telemetry.sink import Record, Reopens, Screen, Sink
 
 
 @dataclass
@@ -53,6 +53,13 @@ class Telemetry:
             if now - feed.wrote_at >= feed.sink.every:
                 feed.wrote_at = now
                 self._send(feed)
+
+    def reopen(self, env_steps: int) -> None:
+        """Have sinks open their files anew, and take back what was written past ``env_steps``, where they can."""
+        for feed in self._feeds:
+            feed.pending = None
+            if isinstance(feed.sink, Reopens):
+                feed.sink.reopen(env_steps)
 
     def note(self, text: str) -> None:
         """Say something in passing, on the screen."""

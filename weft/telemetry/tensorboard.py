@@ -54,6 +54,11 @@ class TensorBoard:
         ]
         self._file.append(_framed(step=env_steps, summary=Summary(value=values)))
 
+    def reopen(self, env_steps: int) -> None:
+        """Go on after ``env_steps``: TensorBoard forgets what came later. Its file may have been removed."""
+        self._file.close()
+        self._purge_step, self._started = env_steps + 1, False
+
     def close(self) -> None:
         """Close the event file."""
         self._file.close()

@@ -43,6 +43,7 @@ _KNOWN = {
     "lag",
     "lag_max",
     "load",
+    "saved_learn_steps",
     "wall_seconds",
 }
 _GROUPS = ("loss/", "time/", "busy/", "queue/", "lag/", "return_mean/")

@@ -35,7 +35,7 @@ class Report(NamedTuple):
 
 
 class StateLost(RuntimeError):
-    """A worker that held the learner's state is gone: load the last checkpoint, and ``resume`` or ``start`` again."""
+    """A worker that held the learner's state is gone: ``resume`` from what was saved last, or ``start`` again."""
 
 
 class Engine(Protocol):

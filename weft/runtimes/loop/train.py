@@ -4,13 +4,12 @@ prepare    open the environment, fill the defaults, resolve the plan            
 engine     made, and so refused, before there is a folder
 resume     from the newest whole checkpoint, if the folder has one
 loop       dispatch some learn calls; meanwhile read, log and show those before
-save       every half minute, when asked to stop, and at the end
+save       every half minute, when asked to stop, and at the end                 (keeper.py)
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +18,6 @@ from typing import Any
 import jax
 
 from weft.core.errors import (
-    CheckpointError,
     EnvironmentFault,
     LearningDiverged,
     RunError,
@@ -32,6 +30,7 @@ from weft.runtimes.hosted.engine import HostedEngine
 from weft.runtimes.loop.counters import Counters
 from weft.runtimes.loop.engine import Engine, Report, StateLost, params_of
 from weft.runtimes.loop.interrupt import Interrupt, interruptible
+from weft.runtimes.loop.keeper import Keeper
 from weft.runtimes.loop.summary import summarise
 from weft.runtimes.policies.run import Run
 from weft.runtimes.prepare.config import Prepared, RunConfig, Settings, layout_of, prepare, without_effect
@@ -95,11 +94,10 @@ class _Execution:
     def __init__(self, prepared: Prepared, settings: Settings, folder: RunFolder, interrupt: Interrupt) -> None:
         self.prepared, self.settings, self.folder, self.interrupt = prepared, settings, folder, interrupt
         self.counters = Counters(prepared.series, warm_up=prepared.warm_up)
-        self.saved_at = time.monotonic()
         self.dispatch_size = 1
-        self.unsaved = False  # the last attempt to save failed
-        self.saved_steps = 0  # learn steps in the newest checkpoint; 0 where there is none
         self.warnings: list[str] = []
+        self.keeper = Keeper(prepared, settings, folder)
+        self.keeper.warn = self.warnings.append
 
     def run(self, engine: Engine) -> Run:
         """Train to the end, an interrupt or an error; leaves a summary, unless interrupted twice. Closes the engine."""
@@ -120,6 +118,7 @@ class _Execution:
                 try:
                     self._train(engine, telemetry)
                 except Exception as error:  # the user's own too: an algorithm, a fragment
+                    self.keeper.look(wait=True)
                     with suppress(RunError):  # the disk may be what failed
                         self._finish(engine, "failed", error)
                     raise
@@ -134,7 +133,9 @@ class _Execution:
         asked = self.prepared.learn_steps
         if summary is None or summary.get("exit") != "finished" or summary.get("learn_steps", 0) < asked:
             return None
-        restored = checkpoints.load_latest(self.folder.checkpoints, engine.template(), self.warnings.append)
+        restored = checkpoints.load_latest(
+            self.folder.checkpoints, engine.template(), self.warnings.append, run=self.folder.id
+        )
         if restored is None or restored[1]["counters"]["learn_steps"] < self.prepared.learn_steps:
             self.warnings.clear()  # said when they are loaded again
             return None
@@ -161,20 +162,19 @@ class _Execution:
 
     def _begin(self, engine: Engine) -> int | None:
         """Start, or resume from the newest checkpoint that is whole: the env steps made before, None for a new run."""
-        restored = checkpoints.load_latest(self.folder.checkpoints, engine.template(), self.warnings.append)
+        restored = self.keeper.restore(engine.template())
         if restored is None:
             if self.folder.resumed and self.folder.metrics.exists():
                 self.folder.trim_metrics(-1)
             engine.start()
             return None
-        tree, document, _ = restored
+        tree, document = restored
         lost = engine.resume(tree, document["engine"])
         if lost:
             self.warnings.append(f"resumed, but not exactly: {self._fresh(lost)}")
         warm_up = self.counters.warm_up
         self.counters = Counters.from_document(document["counters"], self.prepared.series, warm_up)
-        self.folder.trim_metrics(self.counters.env_steps)
-        self.saved_steps = self.counters.learn_steps
+        self.folder.trim_metrics(self.counters.env_steps, self.counters.learn_steps)
         return self.counters.env_steps
 
     def _telemetry(self, resumed_at: int | None) -> Telemetry:
@@ -191,8 +191,8 @@ class _Execution:
         )
 
     def _train(self, engine: Engine, telemetry: Telemetry) -> None:
-        """Loop to the end; where a worker took the learner's state with it, from the last checkpoint on again."""
-        engine.warn = telemetry.warn
+        """Loop to the end; where a worker took the learner's state with it, on again from the last that was saved."""
+        engine.warn = self.keeper.warn = telemetry.warn
         lost = False
         while True:
             try:
@@ -204,17 +204,28 @@ class _Execution:
                 lost = True
 
     def _go_back(self, engine: Engine, telemetry: Telemetry) -> None:
-        restored = checkpoints.load_latest(self.folder.checkpoints, engine.template(), telemetry.warn)
-        self.counters.go_back(restored[1]["counters"] if restored else None)
-        self.saved_steps = self.counters.learn_steps
+        kept = self.keeper.latest(engine.template())
+        self.counters.go_back(kept[1]["counters"] if kept else None)
         if self.prepared.synchrony.still:  # all that came after is undone, and not lost: it will be done again
-            self.counters.ledger = Ledger.from_json(restored[1]["engine"]["samples"]) if restored else Ledger()
-        if restored:
-            lost = engine.resume(restored[0], restored[1]["engine"])
+            self.counters.ledger = Ledger.from_json(kept[1]["engine"]["samples"]) if kept else Ledger()
+        self._forget_records(telemetry)
+        if kept:
+            telemetry.warn(f"the run goes on from what was saved at {self.counters.env_steps:,} env steps")
+            lost = engine.resume(kept[0], kept[1]["engine"])
             if lost and self.prepared.synchrony.still:
                 telemetry.warn(f"it goes on from there, but not exactly: {self._fresh(lost)}")
         else:
+            telemetry.warn("nothing was saved yet: the run begins again from its start")
             engine.start()
+
+    def _forget_records(self, telemetry: Telemetry) -> None:
+        """Drop the records of learn steps that were lost: they are made again, and curves must not go backwards."""
+        telemetry.reopen(self.counters.env_steps)
+        try:
+            learned = self.counters.learn_steps
+            self.folder.trim_metrics(self.counters.env_steps if learned else -1, learned)
+        except RunError as error:
+            telemetry.warn(f"{error} Records of steps that are made again stay in it twice.")
 
     def _fresh(self, lost: list[str]) -> str:
         """Which environments could not be brought back, in words."""
@@ -247,14 +258,15 @@ class _Execution:
             if self.interrupt and under_way is None:
                 telemetry.note("interrupted: saving, then leaving (a second interrupt leaves at once)")
                 break
-            if time.monotonic() - self.saved_at > self.settings.checkpoint_seconds and dispatched < total:
+            self.keeper.look()
+            if self.keeper.is_due() and dispatched < total:
                 if under_way is not None:
                     self._take(under_way(), telemetry)
                     under_way = None
-                self._save_in_passing(engine, telemetry)
+                self.keeper.save(*self._state(engine), self.counters)
         # Where all is still, nothing changes without a learn step, and workers that have just begun cannot be saved.
-        if counters.learn_steps and not (self.prepared.synchrony.still and counters.learn_steps == self.saved_steps):
-            self._save(engine, telemetry)
+        if counters.learn_steps and not (self.prepared.synchrony.still and self._is_saved()):
+            self.keeper.save_at_last(*self._state(engine), self.counters)
 
     def _dispatch_size(self) -> int:
         """About DISPATCH_SECONDS' worth, one at first: the result does not depend on it."""
@@ -266,7 +278,8 @@ class _Execution:
 
     def _take(self, report: Report, telemetry: Telemetry) -> None:
         self.counters.take(report)
-        telemetry.write(self.counters.record(), self.counters.env_steps)
+        record = self.counters.record() | {"saved_learn_steps": self.keeper.saved_steps}
+        telemetry.write(record, self.counters.env_steps)
         if report.cut_again:
             spec = self.prepared.source.spec
             raise EnvironmentFault(
@@ -281,7 +294,7 @@ class _Execution:
         last = self.counters.learn_steps
         where = f"run {self.folder.name!r}, learn steps {last - report.learn_steps + 1} to {last}"
         bad = [name for name, values in report.metrics.items() if not all(map(math.isfinite, values.reshape(-1)))]
-        good = ": the last checkpoint is good." if self.saved_steps else ". There is no checkpoint yet."
+        good = ": the last checkpoint is good." if self.keeper.saved_steps else ". There is no checkpoint yet."
         kept = f"Nothing of it was saved{good}"
         if report.rewards_finite:
             bad = bad or ["the params"]
@@ -301,40 +314,29 @@ class _Execution:
             "Check the environment's step for a division by zero or an overflow."
         )
 
-    def _save_in_passing(self, engine: Engine, telemetry: Telemetry) -> None:
-        """Save; where that fails, say so and train on, for the disk may have room again the next time."""
-        try:
-            self._save(engine, telemetry)
-        except CheckpointError as error:
-            self.saved_at = time.monotonic()
-            self.unsaved = True
-            telemetry.warn(
-                f"{error} Training goes on; saving is tried again in {self.settings.checkpoint_seconds:g} s."
-            )
+    def _is_saved(self) -> bool:
+        """Whether the newest learn step is in a checkpoint."""
+        self.keeper.look(wait=True)
+        return self.counters.learn_steps == self.keeper.saved_steps
 
-    def _save(self, engine: Engine, telemetry: Telemetry) -> None:
+    def _state(self, engine: Engine) -> tuple[Any, dict[str, Any]]:
+        """The engine's state and the run's counters, to be saved."""
         tree, document = engine.saved()
         if "samples" in document:  # workers may have died, and have counted, since the last report
             self.counters.ledger = Ledger.from_json(document["samples"])
             self.counters.restarts += document["restarts"]
             self.counters.learn_steps, self.counters.env_steps = document["learn_steps"], document["env_steps"]
-        document = {"engine": document, "counters": self.counters.to_document()}
-        checkpoints.save(
-            self.folder.checkpoints, self.counters.learn_steps, tree, document, keep=self.settings.keep_checkpoints
-        )
-        self.saved_at, self.saved_steps = time.monotonic(), self.counters.learn_steps
-        if self.unsaved:
-            telemetry.warn(f"saving works again: {self.counters.env_steps:,} env steps are safe")
-        self.unsaved = False
+        return tree, {"engine": document, "counters": self.counters.to_document()}
 
     def _finish(self, engine: Engine, how: str, error: Exception | None = None) -> Run:
         try:
             params = jax.device_get(params_of(engine.train_states()))
         except (RuntimeError, WorkerFailed):  # a device or a worker that failed has taken them with it
-            saved = checkpoints.load_latest(self.folder.checkpoints, engine.template(), lambda text: None)
-            if error is None and saved is None:
+            self.keeper.warn = lambda text: None
+            kept = self.keeper.latest(engine.template()) if error is None else None
+            if error is None and kept is None:
                 raise
-            params = jax.device_get(self._params(saved[0])) if error is None and saved is not None else {}
+            params = jax.device_get(self._params(kept[0])) if kept is not None else {}
         return self._sum_up(params, how, error)
 
     def _params(self, tree: Any) -> Any:
@@ -343,6 +345,7 @@ class _Execution:
 
     def _sum_up(self, params: Any, how: str, error: Exception | None) -> Run:
         summary = summarise(self.prepared, self.counters, self.folder.path, how, params)
+        summary |= {"saved_learn_steps": self.keeper.saved_steps, "id": self.folder.id}
         if how == "interrupted" and self.interrupt.signal is not None:
             summary["signal"] = self.interrupt.signal.name
         if error is not None:

@@ -6,8 +6,8 @@ one that was ready before does  while it starts again with others: it is tried a
 dies before it was ever ready   the run fails, with the end of its log
 one without the run's state     it is replaced; others go on
 dies
-a learner dies                  all learners are replaced, and go on from the last checkpoint
-lockstep, any dies              everything is replaced and goes on from the last checkpoint, as if nothing happened
+a learner dies                  all learners are replaced, and go on from what was saved last
+lockstep, any dies              everything is replaced and goes on from what was saved last, as if nothing happened
 hangs                           it is killed, and so dies; before it was ever ready, the run fails
 is slow                         it is named, and goes on
 dies again and again            the run fails, where nothing was learned in between
@@ -204,9 +204,9 @@ class Supervisor:
         self.restarts += 1
         if self.blueprint.synchrony.still:
             everyone = tuple(w.index for w in self.blueprint.workers)
-            return [Tell(f"worker {name} {how}: lockstep goes back to the last checkpoint"), Recover(everyone)]
+            return [Tell(f"worker {name} {how}: lockstep replaces all workers"), Recover(everyone)]
         if worker in self.learning:
-            return [Tell(f"worker {name} {how}: it goes on from the last checkpoint"), Recover(self.learning)]
+            return [Tell(f"worker {name} {how}: all learners are replaced"), Recover(self.learning)]
         return [Tell(f"worker {name} {how}: it is replaced"), Replace(worker)]
 
     def _name(self, worker: int) -> str:

@@ -1,0 +1,123 @@
+"""Keeps a run's state safe: what is saved, when, and what a run goes on from.
+
+begins                     from the newest checkpoint that is whole and its own; never silently from scratch
+every now and then         the state is copied to memory and written from there, while training goes on
+a write fails              training goes on, the user is told, the next is tried in time
+a worker takes the state   the last state that was saved is still in memory: the folder is not needed
+ends                       waits until the last state is on the disk, and fails where that cannot be
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from weft.core.errors import CheckpointError
+from weft.core.types import Tree
+from weft.runtimes.loop.counters import Counters
+from weft.runtimes.loop.saver import Saver, on_host
+from weft.runtimes.prepare.config import Prepared, Settings
+from weft.services import checkpoints
+from weft.services.checkpoints import Label, Retention
+from weft.services.progress_made import refuse_lost_checkpoints
+from weft.services.run_folder import RunFolder
+
+Kept = tuple[Tree, dict[str, Any]]
+"""A state as the loop keeps it: the engine's tree, and a document with the engine's and the counters."""
+
+
+class Keeper:
+    """Saves and brings back the state of one execution. ``warn`` is told what a user should know; the loop sets it."""
+
+    def __init__(self, prepared: Prepared, settings: Settings, folder: RunFolder) -> None:
+        self.warn: Callable[[str], None] = lambda text: None
+        self.saved_steps = 0  # learn steps in the newest checkpoint; 0 where there is none
+        self._folder, self._interval = folder, settings.checkpoint_seconds
+        self._saver = Saver(folder, Retention(settings.keep_checkpoints))
+        self._in_workers = prepared.in_workers
+        self._latest: Kept | None = None  # of a run in workers, which may lose its state
+        self._tried_at = time.monotonic()
+        self._failing = False  # the last attempt to save failed
+
+    def restore(self, template: Tree) -> Kept | None:
+        """The state to begin from: the newest whole checkpoint of this run; None for a new run.
+
+        Raises CheckpointError where there are checkpoints and none can be used, RunError where there must have been.
+        """
+        found = checkpoints.load_latest(self._folder.checkpoints, template, self.warn, run=self._folder.id)
+        if found is None:
+            lost = refuse_lost_checkpoints(self._folder) if self._folder.resumed else ""
+            if lost:
+                self.warn(lost)
+            return None
+        tree, document, _ = found
+        self.saved_steps = int(document["counters"]["learn_steps"])
+        self._latest = (tree, document) if self._in_workers else None
+        return tree, document
+
+    def latest(self, template: Tree) -> Kept | None:
+        """The last state that was saved, from memory where it is there; None where nothing was saved yet."""
+        if self._latest is not None:
+            return self._latest
+        found = checkpoints.load_latest(self._folder.checkpoints, template, self.warn, run=self._folder.id)
+        return None if found is None else found[:2]
+
+    def is_due(self) -> bool:
+        """Whether it is time to save again; not while a checkpoint is still being written."""
+        return time.monotonic() - self._tried_at > self._interval and not self._saver.busy
+
+    def save(self, tree: Tree, document: dict[str, Any], counters: Counters) -> None:
+        """Copy the state, and begin to write it; training may go on at once. A failure is warned of, now or later.
+
+        With an interval of 0 it waits until the checkpoint is on the disk.
+        """
+        self.look(wait=True)
+        self._tried_at = time.monotonic()
+        try:
+            self._begin(tree, document, counters)
+        except CheckpointError as error:
+            self._failed(error)
+        self.look(wait=not self._interval)
+
+    def save_at_last(self, tree: Tree, document: dict[str, Any], counters: Counters) -> None:
+        """Save, and wait until it is on the disk. Raises CheckpointError where it cannot be."""
+        self.look(wait=True)
+        self._begin(tree, document, counters)
+        if (error := self._look(wait=True)) is not None:
+            raise error
+
+    def look(self, *, wait: bool = False) -> None:
+        """Tell how the write under way ended, if it did; with ``wait``, once it has."""
+        if (error := self._look(wait)) is not None:
+            self._failed(error)
+
+    def _begin(self, tree: Tree, document: dict[str, Any], counters: Counters) -> None:
+        if self._in_workers:
+            self._latest = tree, document  # workers have sent it: it is nobody else's
+        else:
+            tree = on_host(tree)
+        mean = counters.return_mean
+        label = Label(
+            self._folder.id,
+            counters.env_steps,
+            mean if math.isfinite(mean) else None,
+            min(window.total for window in counters.windows),
+        )
+        self._saver.write(checkpoints.pack(counters.learn_steps, tree, document, label), counters.env_steps)
+
+    def _look(self, wait: bool) -> Exception | None:
+        written = self._saver.ended(wait=wait)
+        if written is None:
+            return None
+        if written.error is None:
+            self.saved_steps = written.step
+            if self._failing:
+                self.warn(f"saving works again: {written.env_steps:,} env steps are safe")
+            self._failing = False
+        return written.error
+
+    def _failed(self, error: Exception) -> None:
+        self._failing = True
+        self.warn(f"{error} Training goes on; saving is tried again in {self._interval:g} s.")
