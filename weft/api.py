@@ -38,12 +38,13 @@ def train(algorithm: Algorithm | str, environment: EnvLike, **fields: Any) -> Ru
     return train_locally(RunConfig(algorithm, environment, fields=fields, **asked), Settings(**how))
 
 
-def load(run: str | Path, *, root: str | Path = Settings.root, **objects: Any) -> Run:
+def load(run: str | Path, *, root: str | Path = Settings.root, checkpoint: str | int = "latest", **objects: Any) -> Run:
     """A run from its folder: its newest whole checkpoint. Built-in and importable environments and algorithms only.
 
+    ``checkpoint`` is another one: "best", of the highest mean return in training, or that of a learn step.
     A folder holds plain data alone. What the algorithm was given besides, such as a ``network``, is given again here.
     """
-    return open_run_folder(run, root, objects=objects)[0]
+    return open_run_folder(run, root, objects=objects, checkpoint=checkpoint)[0]
 
 
 def evaluate(
@@ -101,11 +102,13 @@ def open_run_folder(
     root: str | Path,
     warn: Callable[[str], None] = warnings.warn,
     objects: Mapping[str, Any] | None = None,
+    checkpoint: str | int = "latest",
 ) -> tuple[Run, Prepared]:
     """A run as its folder describes it, with the params of its newest whole checkpoint, on whatever devices there are.
 
     ``objects`` are the algorithm's fields that a folder cannot hold. ``warn`` is told where they are others than those
-    that were trained with, and of checkpoints that are damaged and were passed over.
+    that were trained with, and of checkpoints that are damaged and were passed over. ``checkpoint`` is ``load``'s;
+    where it is not the latest, the summary tells its steps.
     """
     import jax
 
@@ -122,11 +125,13 @@ def open_run_folder(
     states = make_engine(prepared).template().fragments
     names = publishers_of(prepared.graph)
     wanted = _Trained({n: TrainState(states[n].params, None, None, None) for n in names})  # type: ignore[arg-type]
-    restored = checkpoints.load_latest(folder.checkpoints, wanted, warn, run=folder.id, part=True)
+    restored = checkpoints.load_latest(folder.checkpoints, wanted, warn, run=folder.id, part=True, which=checkpoint)
     if restored is None:
         raise RunError(f"run {folder.name!r} has no checkpoint in {folder.checkpoints}; train it first")
     params = jax.device_get(params_of(restored[0].fragments))
     summary = folder.summary() or {"seed": prepared.seed}
+    if checkpoint != "latest":
+        summary |= {name: restored[1]["counters"][name] for name in ("learn_steps", "env_steps")}
     return Run(folder.path, prepared.algorithm, params, summary, prepared.seeds, prepared.source), prepared
 
 

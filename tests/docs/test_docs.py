@@ -85,6 +85,7 @@ class Parsed(Exception):
 @pytest.fixture
 def begins_nothing(monkeypatch):
     """Commands are parsed in full, and stop where they would do something."""
+    import weft.cli.checkpoints
     import weft.cli.evaluate
     import weft.cli.lists
     import weft.cli.show
@@ -95,6 +96,7 @@ def begins_nothing(monkeypatch):
         raise Parsed
 
     monkeypatch.setattr(weft.cli.train, "_train", stop)
+    monkeypatch.setattr(weft.cli.checkpoints, "_check", stop)
     monkeypatch.setattr(weft.cli.evaluate, "_evaluate", stop)
     monkeypatch.setattr(weft.cli.show, "_draw_run", stop)
     monkeypatch.setattr(weft.cli.lists, "_envs", stop)

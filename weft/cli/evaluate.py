@@ -28,6 +28,7 @@ class EvalFlags:
 
     run: str = setting(REQUIRED, "the run's name, or its folder", argument="RUN")
     episodes: int = setting(20, "how many to play")
+    checkpoint: str = setting("latest", "which to play: latest, best, or a learn step (`weft checkpoints RUN`)")
     sample: bool = setting(False, "draw actions from the policy instead of taking the likeliest")
     seed: int | None = setting(None, "of the episodes; unless set: follows from the run's, and never one trained on")
     video: bool = setting(
@@ -68,7 +69,7 @@ def _evaluate(flags: EvalFlags, root: Path) -> tuple[Path, dict[int, Evaluation]
     from weft.runtimes.policies.video import video_suffix, write_video
 
     suffix = video_suffix() if flags.video else ""  # before the episodes are played, not after
-    run, prepared = open_run_folder(flags.run, root, warn=_warn)
+    run, prepared = open_run_folder(flags.run, root, warn=_warn, checkpoint=flags.checkpoint)
     seed = prepared.seed if flags.seed is None else flags.seed
     results = {}
     for k in range(max(prepared.seeds, 1)):

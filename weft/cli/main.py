@@ -18,6 +18,7 @@ COMMANDS = {
     "train": ("weft.cli.train", "ALGO ENV", "train an algorithm in an environment, or go on with a run"),
     "eval": ("weft.cli.evaluate", "RUN", "play episodes with a trained run; --video records one"),
     "show": ("weft.cli.show", "ALGO ENV", "draw what a plan makes of an algorithm; of a RUN, with what was measured"),
+    "checkpoints": ("weft.cli.checkpoints", "RUN", "list a run's checkpoints, and check every byte of them"),
     "plans": ("weft.cli.lists", "", "list the named plans"),
     "algorithms": ("weft.cli.lists", "", "list the algorithms"),
     "envs": ("weft.cli.lists", "[MATCH]", "list the environments that are usable here"),
@@ -66,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        rows = (f"    weft {name:<11}{takes:<10}{about}" for name, (_, takes, about) in COMMANDS.items())
+        rows = (f"    weft {name:<13}{takes:<10}{about}" for name, (_, takes, about) in COMMANDS.items())
         print(USAGE.format(commands="\n".join(rows)))
         return 0
     if arguments[0] in ("-V", "--version"):

@@ -35,10 +35,11 @@ class Keeper:
         self.warn: Callable[[str], None] = lambda text: None
         self.saved_steps = 0  # learn steps in the newest checkpoint; 0 where there is none
         self._folder, self._interval = folder, settings.checkpoint_seconds
-        self._saver = Saver(folder, Retention(settings.keep_checkpoints))
+        self._every = settings.keep_every
+        self._saver = Saver(folder, Retention(settings.keep_checkpoints, settings.keep_best, settings.keep_every))
         self._in_workers = prepared.in_workers
         self._latest: Kept | None = None  # of a run in workers, which may lose its state
-        self._tried_at = time.monotonic()
+        self._tried_at, self._tried_env_steps = time.monotonic(), 0
         self._failing = False  # the last attempt to save failed
 
     def restore(self, template: Tree) -> Kept | None:
@@ -54,6 +55,7 @@ class Keeper:
             return None
         tree, document, _ = found
         self.saved_steps = int(document["counters"]["learn_steps"])
+        self._tried_env_steps = int(document["counters"]["env_steps"])
         self._latest = (tree, document) if self._in_workers else None
         return tree, document
 
@@ -64,9 +66,11 @@ class Keeper:
         found = checkpoints.load_latest(self._folder.checkpoints, template, self.warn, run=self._folder.id)
         return None if found is None else found[:2]
 
-    def is_due(self) -> bool:
-        """Whether it is time to save again; not while a checkpoint is still being written."""
-        return time.monotonic() - self._tried_at > self._interval and not self._saver.busy
+    def is_due(self, env_steps: int) -> bool:
+        """Whether it is time to save again, or a stretch of ``keep_every`` begins; not while one is being written."""
+        late = time.monotonic() - self._tried_at > self._interval
+        begins = self._every > 0 and env_steps // self._every > self._tried_env_steps // self._every
+        return (late or begins) and not self._saver.busy
 
     def save(self, tree: Tree, document: dict[str, Any], counters: Counters) -> None:
         """Copy the state, and begin to write it; training may go on at once. A failure is warned of, now or later.
@@ -74,7 +78,7 @@ class Keeper:
         With an interval of 0 it waits until the checkpoint is on the disk.
         """
         self.look(wait=True)
-        self._tried_at = time.monotonic()
+        self._tried_at, self._tried_env_steps = time.monotonic(), counters.env_steps
         try:
             self._begin(tree, document, counters)
         except CheckpointError as error:

@@ -259,7 +259,7 @@ class _Execution:
                 telemetry.note("interrupted: saving, then leaving (a second interrupt leaves at once)")
                 break
             self.keeper.look()
-            if self.keeper.is_due() and dispatched < total:
+            if self.keeper.is_due(counters.env_steps) and dispatched < total:
                 if under_way is not None:
                     self._take(under_way(), telemetry)
                     under_way = None

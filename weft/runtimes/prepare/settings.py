@@ -77,6 +77,12 @@ class Settings:
         30.0, "from one checkpoint to the next; there is always one at the end", at_least=0
     )
     keep_checkpoints: int = setting(3, "how many of the newest checkpoints stay; older ones are removed", at_least=1)
+    keep_best: int = setting(
+        1, "how many checkpoints of the highest mean return in training stay besides; 0: none", at_least=0
+    )
+    keep_every: int = setting(
+        0, "env steps from one checkpoint that stays for good to the next; 0: none does", at_least=0, unit="env steps"
+    )
     ring: int = setting(
         2,
         "slices of an env worker's environments: one is stepped while others wait for their actions",
