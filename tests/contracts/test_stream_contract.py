@@ -19,7 +19,7 @@ from weft.core.errors import ChannelClosed, ChannelError, SchemaMismatch, Unknow
 from weft.core.trees import tree_leaves
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec, Message, Reader, Stamp, Writer
-from weft.streams.registry import LOCAL_SCHEMES, SCHEMES, create, open_writer
+from weft.streams.registry import LOCAL_SCHEMES, SCHEMES, SOCKET_SCHEMES, create, open_writer
 from weft.streams.schema import ArraySpec, array_specs
 
 
@@ -334,7 +334,7 @@ def test_an_end_opened_anew_goes_on(scheme: str) -> None:
             writer.send(arrays(number), Stamp(sequence=number))
         reader.release(got(reader))
         assert got(reader).place == 1
-        if scheme == "tcp":  # the release is on its way
+        if scheme in SOCKET_SCHEMES:  # the release is on its way
             assert eventually(lambda: writer.unreleased == 2)
         reader.close()
         again = channel.reader()
@@ -416,7 +416,7 @@ def test_an_unknown_scheme() -> None:
 
 def test_which_schemes_are_for_one_host() -> None:
     assert set(SCHEMES) - set(LOCAL_SCHEMES) == {"tcp"}
-    assert set(LOCAL_SCHEMES) == {"inproc", "shm"}
+    assert set(LOCAL_SCHEMES) == {"inproc", "shm", "ipc"}
 
 
 def test_no_address_yet(scheme: str) -> None:

@@ -70,7 +70,7 @@ class ChannelSpec:
     arrays: ArraySpecs
     capacity: int  # messages that may be committed and not yet released
     delivery: Delivery
-    scheme: str = "shm"  # inproc, shm or tcp
+    scheme: str = "shm"  # inproc, shm, ipc or tcp
     address: str = ""  # filled in by ``registry.create``
 
     def __post_init__(self) -> None:
@@ -199,9 +199,9 @@ class Created(Protocol):
 
     @property
     def committed(self) -> int:
-        """Messages ever committed, correct even after a crash; 0 over tcp, where only the ends know."""
+        """Messages ever committed, correct even after a crash; 0 over sockets, where only the ends know."""
         ...
 
     def close(self) -> None:
-        """Give the memory or the port back. Open ends stay usable; new ones cannot be opened."""
+        """Give the memory or the socket back. Open ends stay usable; new ones cannot be opened."""
         ...

@@ -19,7 +19,9 @@ from zmq.utils import garbage
 
 from weft.core.errors import ChannelError, SchemaMismatch
 from weft.streams.bell import Bell
+from weft.streams.door import Door, answer, answering
 from weft.streams.sockets import POLLIN, readable, receive
+from weft.streams.tally import TALLY
 
 T = TypeVar("T")
 Frames = list[zmq.Frame]
@@ -31,6 +33,7 @@ class Link(Protocol):
     """One end's side of a socket. Only the pump's thread calls it."""
 
     socket: zmq.Socket[bytes]
+    door: Door | None  # where the socket is bound and has keys
     unexpected: int  # malformed or out-of-turn frames, which were dropped
     refused: SchemaMismatch | None  # why the other side refused this one
 
@@ -48,10 +51,11 @@ class Link(Protocol):
 
 
 class Attached:
-    """A link that the pump serves, as its end sees it; ``bell`` is the end's."""
+    """A link that the pump serves, as its end sees it; ``bell`` is the end's. ``owns``: the place where it is bound."""
 
-    def __init__(self, pump: _Pump, link: Link, bell: Bell) -> None:
-        self._pump, self.link, self.bell = pump, link, bell
+    def __init__(self, pump: _Pump, link: Link, bell: Bell, owns: str | None) -> None:
+        self._pump, self.link, self.bell, self.owns = pump, link, bell, owns
+        self.counted = 0  # of the link's unexpected frames, those in the tally
         self.error: Exception | None = None  # an error on this side: in a socket, or in Weft
         self.deadline: float | None = None  # set by close: the time at which the link gives up
         self.finished = threading.Event()
@@ -109,11 +113,15 @@ class _Pump:
         given: T = value
         return given
 
-    def attach(self, make: Callable[[zmq.Context[Any]], Link], bell: Bell) -> Attached:
+    def attach(self, make: Callable[[zmq.Context[Any]], Link], bell: Bell, owns: str | None) -> Attached:
         def register() -> Attached:
-            attached = Attached(self, make(self._context), bell)
+            if owns is not None and any(attached.owns == owns for attached in self._attached.values()):
+                raise ChannelError("the end that was there before is still open. There is one owner at a time")
+            attached = Attached(self, make(self._context), bell, owns)
             self._attached[attached.link.socket] = attached
             self._poller.register(attached.link.socket, POLLIN)
+            if attached.link.door is not None:
+                self._poller.register(attached.link.door.monitor, POLLIN)
             return attached
 
         return self.call(register)
@@ -130,27 +138,41 @@ class _Pump:
         self._poller = zmq.Poller()
         bell = self.bell.fileno()
         self._poller.register(bell, POLLIN)
+        asked = answering(self._context)
+        self._poller.register(asked, POLLIN)
         while not self._stopping:
             ready = dict(self._poller.poll(self._until_deadline()))
             if bell in ready:
                 self.bell.clear()
+            if asked in ready:
+                answer(asked)
             while self._commands:
                 self._commands.popleft()()
             for socket, attached in list(self._attached.items()):
+                door = attached.link.door
+                if door is not None and door.monitor in ready:
+                    door.look()
                 self._serve(attached, socket in ready)
+        asked.close()
 
     def _serve(self, attached: Attached, ready: bool) -> None:
         link = attached.link
         deadline = attached.deadline  # read before its turn: everything done before the close goes out before the Bye
         try:
             for _ in range(_TURN if ready else 0):
-                link.take(receive(link.socket))
+                frames = receive(link.socket)
+                if link.door is not None and link.door.undecided:
+                    link.door.admit(frames[-1])
+                link.take(frames)
                 if not readable(link.socket):
                     break
         except zmq.Again:
             pass
         except Exception:  # a peer's nonsense must not stop the other channels
             link.unexpected += 1
+        if link.unexpected != attached.counted:
+            TALLY.frames += link.unexpected - attached.counted
+            attached.counted = link.unexpected
         done = False
         try:
             link.turn()
@@ -162,6 +184,9 @@ class _Pump:
         if done:
             del self._attached[link.socket]
             self._poller.unregister(link.socket)
+            if link.door is not None:
+                self._poller.unregister(link.door.monitor)
+                link.door.close()
             link.socket.close()
             attached.finished.set()
 
@@ -174,11 +199,11 @@ _LOCK = threading.Lock()
 _pump: _Pump | None = None
 
 
-def attach(make: Callable[[zmq.Context[Any]], Link], bell: Bell) -> Attached:
+def attach(make: Callable[[zmq.Context[Any]], Link], bell: Bell, owns: str | None = None) -> Attached:
     """Hand a link to this process's pump; starts the pump if there is none.
 
     ``make(context)`` runs in the pump's thread and makes the link with its socket; its errors are raised here.
-    ``bell`` is the end's.
+    ``bell`` is the end's. ``owns``: where it binds; ChannelError while another link of this process is bound there.
     """
     global _pump
     with _LOCK:
@@ -187,7 +212,7 @@ def attach(make: Callable[[zmq.Context[Any]], Link], bell: Bell) -> Attached:
         pump = _pump
         pump.links += 1
     try:
-        return pump.attach(make, bell)
+        return pump.attach(make, bell, owns)
     except BaseException:
         _let_go(pump)
         raise

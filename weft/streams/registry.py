@@ -1,4 +1,4 @@
-"""Channels by scheme: ``inproc``, ``shm``, ``tcp``. A scheme's module is imported when the scheme is first used."""
+"""Channels by scheme: ``inproc``, ``shm``, ``ipc``, ``tcp``. A scheme's module is imported when it is first used."""
 
 from __future__ import annotations
 
@@ -13,16 +13,22 @@ from weft.streams.channel import ChannelSpec, Created, Reader, Writer
 _HOMES = {
     "inproc": ("weft.streams.memory", "create_inproc"),
     "shm": ("weft.streams.memory", "create_shm"),
-    "tcp": ("weft.streams.tcp", "create"),
+    "ipc": ("weft.streams.tcp", "create_ipc"),
+    "tcp": ("weft.streams.tcp", "create_tcp"),
 }
 SCHEMES = tuple(_HOMES)
-LOCAL_SCHEMES = ("inproc", "shm")
-"""The schemes whose ends share memory, so both must be on one host. ``tcp`` needs no shared memory: it can join hosts,
-once it may bind to more than loopback (``sockets.check_loopback``)."""
+LOCAL_SCHEMES = ("inproc", "shm", "ipc")
+"""The schemes whose ends share memory or inherit a descriptor, so both must be on one host. ``tcp`` can join hosts,
+once it may bind to more than loopback (``endpoints.check_loopback``)."""
+SOCKET_SCHEMES = ("ipc", "tcp")
+"""The schemes whose ends each have a ring of their own, and a socket between them."""
 
 
 def create(spec: ChannelSpec) -> Created:
-    """Allocate what a channel needs (memory, a port), in the launcher. Open its ends with the result's ``spec``."""
+    """Allocate what a channel needs (memory, a listening socket, keys), in the launcher.
+
+    Open its ends with the result's ``spec``.
+    """
     module, function = _home(spec)
     created: Created = getattr(module, function)(spec)
     return created
@@ -31,7 +37,7 @@ def create(spec: ChannelSpec) -> Created:
 def open_writer(spec: ChannelSpec, bell: Bell, readers: Sequence[Bell] = ()) -> Writer:
     """The writing end. A release rings ``bell``, this end's own; each commit rings ``readers``.
 
-    The caller owns the bells, and closes them after the ends. Over tcp the other side's bells are out of reach:
+    The caller owns the bells, and closes them after the ends. Over sockets the other side's bells are out of reach:
     ``readers`` is not used there, and each side's own bell still rings.
     """
     writer: Writer = _home(spec)[0].open_writer(spec, bell, readers)
@@ -42,6 +48,14 @@ def open_reader(spec: ChannelSpec, bell: Bell, writer: Bell | None = None) -> Re
     """The reading end. A commit rings ``bell``, this end's own; each release rings ``writer``."""
     reader: Reader = _home(spec)[0].open_reader(spec, bell, writer)
     return reader
+
+
+def check_scheme(scheme: str, asked_by: str) -> None:
+    """Raise ConfigError where this machine has not what a scheme needs; nothing is allocated."""
+    if scheme == "tcp":
+        from weft.streams.keys import check_curve
+
+        check_curve(asked_by)
 
 
 def _home(spec: ChannelSpec) -> tuple[Any, str]:

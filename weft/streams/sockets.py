@@ -1,14 +1,15 @@
-"""Weft's ZeroMQ sockets: they bind to loopback, bound the size of a message, and reconnect quickly."""
+"""Weft's ZeroMQ sockets: they know their peers by keys, bound the size of a message, and reconnect quickly."""
 
 from __future__ import annotations
 
-import ipaddress
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import zmq
 
-from weft.core.errors import ChannelError, ConfigError
+from weft.streams.door import Door, listen
+from weft.streams.endpoints import Address
+from weft.streams.keys import Keys
 
 # Plain ints: combining and converting ZeroMQ's flags on each call takes longer than most calls that use them.
 _NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
@@ -16,75 +17,60 @@ _EVENTS, POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
 
 _RECONNECT, _RECONNECT_MAX = 10, 200  # milliseconds
 _LINGER = 500  # milliseconds in which a closed socket may still send its last message (Bye)
+_HANDSHAKE = 5000  # milliseconds in which a peer must have proved what it is
+_ENVELOPE = 64  # bytes that encryption may add to a frame
 _WITHOUT_COPY = 1 << 16  # bytes; from this size on, a copy costs more than letting ZeroMQ watch the memory
 
 
-class Address(NamedTuple):
-    """``127.0.0.1:PORT/TOKEN``: where a channel is bound, and a token that identifies the channel."""
-
-    host: str
-    port: int
-    token: str
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}/{self.token}"
-
-    @property
-    def endpoint(self) -> str:
-        """The address as ZeroMQ writes it."""
-        return f"tcp://{self.host}:{self.port}"
-
-
-def check_loopback(host: str, name: str) -> None:
-    """Refuse a host that other machines could reach."""
-    try:
-        loopback = ipaddress.IPv4Address(host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
-        raise ConfigError(
-            f"channel {name!r}: {host!r} is not a loopback address. A wider bind needs a key, and comes with the "
-            "cluster runtime; on this machine, leave the address empty."
-        )
-
-
-def parse_address(text: str, name: str) -> Address:
-    """Read an address that ``create`` filled in."""
-    place, _, token = text.partition("/")
-    host, _, port = place.rpartition(":")
-    if not host or not port.isdigit() or not token:
-        raise ChannelError(f"channel {name!r}: {text!r} is no address of a tcp channel. Use create() first.")
-    check_loopback(host, name)
-    return Address(host, int(port), token)
-
-
-def dealer(context: zmq.Context[Any], endpoint: str, max_bytes: int) -> zmq.Socket[bytes]:
+def dealer(context: zmq.Context[Any], address: Address, keys: Keys | None, max_bytes: int) -> zmq.Socket[bytes]:
     """The side that connects.
 
     IMMEDIATE: what was queued for a lost connection is lost with it, so nothing stale arrives at a new peer.
     PROBE_ROUTER: each connection, the first and every later one, announces itself to the other side.
+    HANDSHAKE_IVL: none, for the kernel keeps the connection until there is an end that takes it.
     """
     socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
     socket.setsockopt(zmq.IMMEDIATE, 1)
     socket.setsockopt(zmq.PROBE_ROUTER, 1)
     socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, 0)
+    if keys is not None:
+        socket.setsockopt(zmq.CURVE_SERVERKEY, keys.server_public)
+        socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.client_public)
+        socket.setsockopt(zmq.CURVE_SECRETKEY, keys.client_secret)
     _bound(socket, max_bytes)
-    socket.connect(endpoint)
+    socket.connect(address.endpoint)
     return socket
 
 
-def router(context: zmq.Context[Any], endpoint: str, max_bytes: int) -> zmq.Socket[bytes]:
-    """The side that binds. ROUTER_MANDATORY: a send to a peer that has gone fails, instead of vanishing."""
+def router(
+    context: zmq.Context[Any], address: Address, keys: Keys | None, max_bytes: int
+) -> tuple[zmq.Socket[bytes], Door | None]:
+    """The side that binds, and its door where it has keys. The caller closes both, the door first.
+
+    ROUTER_MANDATORY: a send to a peer that has gone fails, instead of vanishing. ZAP_ENFORCE_DOMAIN: nobody comes in
+    where nothing answers for them (``door.answering``).
+    """
     socket: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE)
     _bound(socket, max_bytes)
+    door = None
     try:
-        socket.bind(endpoint)
+        if keys is not None:
+            socket.setsockopt(zmq.CURVE_SERVER, 1)
+            socket.setsockopt(zmq.CURVE_SECRETKEY, keys.server_secret)
+            socket.setsockopt(zmq.ZAP_DOMAIN, keys.client_public)
+            socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+            door = Door(context, socket, address, max_bytes)
+        listen(socket, address)
     except zmq.ZMQError:
+        if door is not None:
+            door.close()
         socket.close(linger=0)
         raise
-    return socket
+    return socket, door
 
 
 def _bound(socket: zmq.Socket[bytes], max_bytes: int) -> None:
@@ -92,7 +78,7 @@ def _bound(socket: zmq.Socket[bytes], max_bytes: int) -> None:
 
     The queues have no limit of their own: the protocol's credits limit them.
     """
-    socket.setsockopt(zmq.MAXMSGSIZE, max_bytes)
+    socket.setsockopt(zmq.MAXMSGSIZE, max_bytes + _ENVELOPE)
     socket.setsockopt(zmq.SNDHWM, 0)
     socket.setsockopt(zmq.RCVHWM, 0)
     socket.setsockopt(zmq.LINGER, _LINGER)

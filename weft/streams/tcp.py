@@ -1,4 +1,7 @@
-"""Channels over loopback sockets, for processes that share no memory. ZeroMQ carries messages and reconnects peers.
+"""Channels over sockets, for processes that share no memory. ZeroMQ carries messages and reconnects peers.
+
+``tcp`` binds to loopback and lets in only who has the channel's keys; ``ipc`` has no name, so only processes that were
+given its descriptor can reach it (``endpoints.py``). All else is the same for both.
 
 Each end works on a ring in its own process, as in memory, and a link in the pump's thread joins it to the other end's
 ring. The reader binds and the writer connects. For LATEST, which may have many readers, the writer binds.
@@ -7,11 +10,7 @@ ring. The reader binds and the writer connects. For LATEST, which may have many 
 from __future__ import annotations
 
 import mmap
-import secrets
-import socket
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import zmq
@@ -20,50 +19,18 @@ from weft.core.delivery import Delivery
 from weft.core.errors import ChannelError
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec, Message
+from weft.streams.endpoints import create_ipc, create_tcp, parse_address
 from weft.streams.pump import Attached, Link, attach
 from weft.streams.ring import Ring
 from weft.streams.ring_reader import LatestReader, RingReader
 from weft.streams.ring_writer import RingWriter
-from weft.streams.sockets import Address, check_loopback, parse_address
 from weft.streams.tcp_latest import FollowLink, PublishLink
 from weft.streams.tcp_ordered import ReceiveLink, SendLink
 
+__all__ = ["create_ipc", "create_tcp", "open_reader", "open_writer"]
+
 _WRITER_LINGER = 1.0  # seconds that a writer's close waits, at most, for its reader to receive what was committed
 _READER_LINGER = 0.5  # seconds that a reader's close waits, at most, for its writer to hear of it
-_BIND_PATIENCE = 3.0  # seconds: a closed or killed end frees its port a little later
-
-
-class TcpCreated:
-    """See ``channel.Created``: keeps a port reserved while ends bind it, die, and bind it again.
-
-    The socket is bound and does not listen. So the kernel gives the port to no other program, and a socket that shares
-    the address (SO_REUSEADDR, which ZeroMQ sets) can listen there. Only the ends know how much was committed.
-    """
-
-    committed = 0
-    fds: tuple[int, ...] = ()
-
-    def __init__(self, spec: ChannelSpec, reserved: socket.socket) -> None:
-        self.spec, self._reserved = spec, reserved
-
-    def close(self) -> None:
-        """Give the port back; may be called twice."""
-        self._reserved.close()
-
-
-def create(spec: ChannelSpec) -> TcpCreated:
-    """Reserve a port on loopback. The spec's address may name the host (``127.0.0.1``); only loopback is accepted."""
-    host = spec.address.partition("/")[0].partition(":")[0] or "127.0.0.1"
-    check_loopback(host, spec.name)
-    reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        reserved.bind((host, 0))
-    except OSError as error:
-        reserved.close()
-        raise ChannelError(f"channel {spec.name!r}: no port on {host} can be had: {error}") from error
-    address = Address(host, reserved.getsockname()[1], secrets.token_hex(8))
-    return TcpCreated(replace(spec, address=str(address)), reserved)
 
 
 class TcpWriter(RingWriter):
@@ -119,24 +86,27 @@ class TcpLatestReader(LatestReader):
 def open_writer(spec: ChannelSpec, bell: Bell, readers: Sequence[Bell]) -> TcpWriter:
     """The writing end. ``readers`` is not used: each reader's own pump rings its bell."""
     address = parse_address(spec.address, spec.name)
+    keys = address.keys(spec.name)
     mine, links = _rings(spec)
     if spec.delivery is Delivery.LATEST:
         publishing = PublishLink(links, address.token)
-        return TcpWriter(mine, bell, _attach(spec, bell, lambda context: publishing.bind(context, address.endpoint)))
+        attached = _attach(spec, bell, lambda context: publishing.bind(context, address, keys), address.token)
+        return TcpWriter(mine, bell, attached)
     sending = SendLink(links, address.token, bell)
-    return TcpWriter(mine, bell, _attach(spec, bell, lambda context: sending.connect(context, address.endpoint)))
+    return TcpWriter(mine, bell, _attach(spec, bell, lambda context: sending.connect(context, address, keys)))
 
 
 def open_reader(spec: ChannelSpec, bell: Bell, writer: Bell | None) -> TcpReader | TcpLatestReader:
     """The reading end. ``writer`` is not used: the writer's own pump rings its bell."""
     address = parse_address(spec.address, spec.name)
+    keys = address.keys(spec.name)
     mine, links = _rings(spec)
     if spec.delivery is Delivery.LATEST:
         following = FollowLink(links, address.token, bell)
-        attached = _attach(spec, bell, lambda context: following.connect(context, address.endpoint))
+        attached = _attach(spec, bell, lambda context: following.connect(context, address, keys))
         return TcpLatestReader(mine, bell, attached)
     receiving = ReceiveLink(links, address.token, bell)
-    attached = _attach(spec, bell, lambda context: receiving.bind(context, address.endpoint))
+    attached = _attach(spec, bell, lambda context: receiving.bind(context, address, keys), address.token)
     return TcpReader(mine, bell, attached, receiving.kept)
 
 
@@ -147,15 +117,10 @@ def _rings(spec: ChannelSpec) -> tuple[Ring, Ring]:
     return Ring(buffer, spec), Ring(buffer, spec)
 
 
-def _attach(spec: ChannelSpec, bell: Bell, make: Callable[[zmq.Context[Any]], Link]) -> Attached:
-    give_up = time.monotonic() + _BIND_PATIENCE
-    while True:
-        try:
-            return attach(make, bell)
-        except zmq.ZMQError as error:
-            if error.errno != zmq.EADDRINUSE or time.monotonic() > give_up:
-                raise ChannelError(
-                    f"channel {spec.name!r}: {spec.address} cannot be used: {error}. Is the end that was there before "
-                    "still alive? There is one owner at a time."
-                ) from error
-        time.sleep(0.01)
+def _attach(
+    spec: ChannelSpec, bell: Bell, make: Callable[[zmq.Context[Any]], Link], owns: str | None = None
+) -> Attached:
+    try:
+        return attach(make, bell, owns)
+    except (ChannelError, zmq.ZMQError, OSError) as error:
+        raise ChannelError(f"channel {spec.name!r}: {spec.address} cannot be used: {error}") from error

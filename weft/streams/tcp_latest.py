@@ -14,6 +14,9 @@ import zmq
 from weft.core.errors import SchemaMismatch
 from weft.streams.bell import Bell
 from weft.streams.channel import Stamp
+from weft.streams.door import Door
+from weft.streams.endpoints import Address
+from weft.streams.keys import Keys
 from weft.streams.pump import Frames
 from weft.streams.ring import WRITER_CLOSED, Ring
 from weft.streams.schema import array_specs_to_json, fingerprint
@@ -37,10 +40,11 @@ class PublishLink:
         self.refused: SchemaMismatch | None = None  # always None: this side refuses, the other is refused
         self.unexpected = 0
         self.socket: zmq.Socket[bytes]
+        self.door: Door | None = None
 
-    def bind(self, context: zmq.Context[Any], endpoint: str) -> PublishLink:
-        """Make the socket, in the pump's thread; returns itself. Raises zmq.ZMQError if the port is taken."""
-        self.socket = router(context, endpoint, MAX_HEADER)
+    def bind(self, context: zmq.Context[Any], address: Address, keys: Keys | None) -> PublishLink:
+        """Make the socket, in the pump's thread; returns itself."""
+        self.socket, self.door = router(context, address, keys, MAX_HEADER)
         return self
 
     def take(self, frames: Frames) -> None:
@@ -111,10 +115,11 @@ class FollowLink:
         self.refused: SchemaMismatch | None = None
         self.unexpected = 0
         self.socket: zmq.Socket[bytes]
+        self.door: Door | None = None
 
-    def connect(self, context: zmq.Context[Any], endpoint: str) -> FollowLink:
-        """Make the socket, in the pump's thread; returns itself. ZeroMQ retries until the writer listens."""
-        self.socket = dealer(context, endpoint, max(MAX_HEADER, self._ring.spec.message_bytes))
+    def connect(self, context: zmq.Context[Any], address: Address, keys: Keys | None) -> FollowLink:
+        """Make the socket, in the pump's thread; returns itself. The connection waits until there is a writer."""
+        self.socket = dealer(context, address, keys, max(MAX_HEADER, self._ring.spec.message_bytes))
         return self
 
     def take(self, frames: Frames) -> None:

@@ -16,6 +16,9 @@ import zmq
 from weft.core.errors import SchemaMismatch
 from weft.streams.bell import Bell
 from weft.streams.channel import Stamp
+from weft.streams.door import Door
+from weft.streams.endpoints import Address
+from weft.streams.keys import Keys
 from weft.streams.pump import Frames
 from weft.streams.ring import COMMITTED, CURSOR, READER_CLOSED, RELEASED, WRITER_CLOSED, Ring
 from weft.streams.schema import array_specs_from_json, array_specs_to_json, difference, fingerprint
@@ -57,10 +60,11 @@ class SendLink:
         self.refused: SchemaMismatch | None = None
         self.unexpected = 0
         self.socket: zmq.Socket[bytes]
+        self.door: Door | None = None
 
-    def connect(self, context: zmq.Context[Any], address: str) -> SendLink:
-        """Make the socket, in the pump's thread; returns itself. ZeroMQ retries until the reader listens."""
-        self.socket = dealer(context, address, MAX_HEADER)
+    def connect(self, context: zmq.Context[Any], address: Address, keys: Keys | None) -> SendLink:
+        """Make the socket, in the pump's thread; returns itself. The connection waits until there is a reader."""
+        self.socket = dealer(context, address, keys, MAX_HEADER)
         return self
 
     def take(self, frames: Frames) -> None:
@@ -149,10 +153,11 @@ class ReceiveLink:
         self.kept: dict[int, zmq.Frame] = {}  # by place: large payloads, left in ZeroMQ's own memory
         self.unexpected = 0
         self.socket: zmq.Socket[bytes]
+        self.door: Door | None = None
 
-    def bind(self, context: zmq.Context[Any], address: str) -> ReceiveLink:
-        """Make the socket, in the pump's thread; returns itself. Raises zmq.ZMQError if the port is taken."""
-        self.socket = router(context, address, max(MAX_HEADER, self._ring.spec.message_bytes))
+    def bind(self, context: zmq.Context[Any], address: Address, keys: Keys | None) -> ReceiveLink:
+        """Make the socket, in the pump's thread; returns itself."""
+        self.socket, self.door = router(context, address, keys, max(MAX_HEADER, self._ring.spec.message_bytes))
         return self
 
     def take(self, frames: Frames) -> None:

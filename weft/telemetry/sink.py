@@ -6,7 +6,7 @@ A record is a flat dict of numbers and text. Names that mean the same everywhere
 by group ``return_mean/SEED``, ``loss/NAME`` and ``time/STAGE`` (the stage's share of the time, 0 to 1). Of plans in
 workers also ``busy/STAGE`` (the part of its own time that a stage works, 0 to 1), ``load`` (busy sides for each core),
 ``queue/STREAM`` (how full, 0 to 1), ``lag`` (mean), ``lag_max``, and ``lag/N`` (what part of the unrolls trained on was
-N versions behind).
+N versions behind); where sockets join them ``refused/connections`` and ``refused/messages``, counts since the start.
 """
 
 from __future__ import annotations

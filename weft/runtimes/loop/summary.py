@@ -53,6 +53,11 @@ def summarise(prepared: Prepared, counters: Counters, folder: Path, how: str, pa
             }
             for name, window in zip(counters.series, counters.windows, strict=True)
         }
+    refused = {
+        key.removeprefix("refused/"): int(n) for key, n in counters.figures.items() if key.startswith("refused/")
+    }
+    if refused:
+        summary["refused"] = refused
     if counters.streams:
         summary["streams"] = counters.streams
     return summary

@@ -92,8 +92,8 @@ class Settings:
     )
     channel: str = setting(
         "shm",
-        "what joins worker processes: shared memory, or sockets on this machine",
-        choices=("shm", "tcp"),
+        "what joins worker processes: shared memory, Unix sockets without a name, or encrypted sockets on loopback",
+        choices=("shm", "ipc", "tcp"),
         only="workers",
     )
     hang_seconds: float = setting(

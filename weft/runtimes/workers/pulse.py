@@ -1,6 +1,7 @@
 """A worker's pulse: a thread that shows that the process runs, what its sides are in, and where one is stuck.
 
-A process that is stopped, or whose memory is being swapped out, has none; one that compiles has. No JAX.
+A process that is stopped, or whose memory is being swapped out, has none; one that compiles has. It also writes down
+what the worker's sockets have turned away. No JAX.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from weft.envs.whereabouts import Whereabouts, environment_in
 from weft.runtimes.stacks import frame_of, is_compiling, is_computing, stack_of
 from weft.runtimes.workers.control.link import Link, LinkClosed
 from weft.runtimes.workers.counting.account import Account, Doing, OfSide
+from weft.streams.tally import TALLY
 
 BEAT_SECONDS = 0.5
 """From one beat to the next."""
@@ -29,6 +31,7 @@ class Pulse(threading.Thread):
         super().__init__(daemon=True, name="weft-pulse")
         self._link, self._hang_seconds = link, hang_seconds
         self._ended = threading.Event()
+        self._counted = (0, 0)  # connections and messages that the account has
         self._sides = [_Beating(side, account.sides[side]) for side in sides]
 
     def runs_in(self, side: int, thread: int) -> None:
@@ -42,6 +45,7 @@ class Pulse(threading.Thread):
         while not self._ended.is_set():
             for beating in self._sides:
                 beating.words[OfSide.BEAT] += 1
+            self._count_refused()
             for beating in self._sides:
                 if beating.look() > EARLY * self._hang_seconds and not beating.told:
                     beating.told = True
@@ -52,6 +56,13 @@ class Pulse(threading.Thread):
         """Beat no more, and wait for the thread."""
         self._ended.set()
         self.join()
+
+    def _count_refused(self) -> None:
+        """Add what is new to the row of the first side, which has what earlier lives counted."""
+        words, (strangers, frames) = self._sides[0].words, self._counted
+        self._counted = TALLY.strangers, TALLY.frames
+        words[OfSide.STRANGERS] += self._counted[0] - strangers
+        words[OfSide.REFUSED] += self._counted[1] - frames
 
     def _tell(self, beating: _Beating) -> None:
         frame = frame_of(beating.thread)

@@ -51,6 +51,8 @@ class OfSide(IntEnum):
     DOING = 6  # what its thread is in: a ``Doing`` (the worker's pulse)
     MOVED = 7  # grows while its thread gets from one environment to the next, or replays actions (the worker's pulse)
     JOINT = 14  # odd while it is in a computation with its replicas: twice as many as it has ended, and 1
+    STRANGERS = 16  # connections that its worker's sockets turned away (the pulse; a worker's first side has them)
+    REFUSED = 17  # messages that they dropped, likewise
 
 
 class Doing(IntEnum):
@@ -75,7 +77,7 @@ class Fate(IntEnum):
 DROPPED = (Fate.STALE, Fate.DIED, Fate.LOST, Fate.FILTERED)
 """What became of samples that were not trained on."""
 
-_WORDS = 16  # of each row: two cache lines, so that writers do not disturb each other
+_WORDS = 24  # of each row: three cache lines, so that writers do not disturb each other
 
 
 class Account:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from weft.runtimes.workers.counting.account import Account, OfSide, OfWire
 from weft.runtimes.workers.layout.blueprint import Blueprint
 from weft.streams.channel import ChannelSpec
+from weft.streams.registry import SOCKET_SCHEMES
 from weft.streams.schema import dtype_of
 
 Streams: TypeAlias = "dict[str, dict[str, float]]"
@@ -82,7 +83,8 @@ class Gauges:
         """``busy/STAGE``: the part of its time that a stage works, of late; ``load``; ``queue/STREAM``, how full it is.
 
         ``load`` is how many sides work at a time on the CPU, for each of its cores: above 1 they wait for a core, and
-        what they count as work is in part that. During the warm-up there is ``queue/STREAM`` only.
+        what they count as work is in part that. During the warm-up there is ``queue/STREAM`` only. Where workers are
+        joined by sockets, always: ``refused/connections``, of strangers, and ``refused/messages``, since the run began.
         """
         held: dict[str, list[int]] = {}
         for wire in self.blueprint.wires:
@@ -91,6 +93,9 @@ class Gauges:
                 both[0] += max(0, int(words[OfWire.SENT]) - int(words[OfWire.TAKEN]))
                 both[1] += wire.capacity
         figures = {f"queue/{stream}": waiting / room for stream, (waiting, room) in held.items()}
+        if any(wire.scheme in SOCKET_SCHEMES for wire in self.blueprint.wires):
+            figures["refused/connections"] = float(account.sides[:, OfSide.STRANGERS].sum())
+            figures["refused/messages"] = float(account.sides[:, OfSide.REFUSED].sum())
         if self._learned < self.warm_up or len(self._looks) < 2:
             return figures
         parts = self._busy_parts(account)

@@ -14,6 +14,7 @@ from weft.runtimes.workers.layout.blueprint import Blueprint
 from weft.runtimes.workers.layout.draft import draft
 from weft.runtimes.workers.layout.schemas import Schemas
 from weft.streams.channel import ChannelSpec
+from weft.streams.registry import SOCKET_SCHEMES, check_scheme
 from weft.streams.ring import Ring
 
 
@@ -30,7 +31,7 @@ class LaunchSpec:
         taken: dict[str, int] = {}
         for wire in self.blueprint.wires:
             if not schemes or wire.scheme in schemes:
-                rings = 1 + len(wire.readers) if wire.scheme == "tcp" else 1  # over a socket each end has one
+                rings = 1 + len(wire.readers) if wire.scheme in SOCKET_SCHEMES else 1  # over a socket each end has one
                 taken[wire.stream] = taken.get(wire.stream, 0) + rings * Ring.nbytes(self.specs[wire.name])
         return dict(sorted(taken.items(), key=lambda item: -item[1]))
 
@@ -39,8 +40,9 @@ def launch_spec(prepared: Prepared, settings: Settings) -> LaunchSpec:
     """What a run in workers is launched with.
 
     Raises PlanError where lanes cannot be shared out, ConfigError where workers could not import what they must make,
-    or the machine's memory does not hold the channels.
+    the machine's memory does not hold the channels, or it has not what the channel needs.
     """
+    check_scheme(settings.channel, f"--channel {settings.channel}")
     blueprint = draft(
         prepared.plan,
         prepared.graph,
