@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from weft.core.errors import ConfigError, RunError
 from weft.core.keywords import split, takes
 from weft.core.recipe import refuse_while_importing
-from weft.core.setting import declared
 from weft.core.types import TrainState
 from weft.envs.protocol import EnvLike
 from weft.graph.algorithm import Algorithm
@@ -19,6 +19,7 @@ from weft.runtimes.policies.evaluate import Evaluation
 from weft.runtimes.policies.run import Run
 from weft.runtimes.prepare.config import Prepared, RunConfig, Settings, prepare
 from weft.runtimes.prepare.jax_setup import set_up
+from weft.runtimes.prepare.stored import Opening, imports_of, stored_config
 from weft.services.config_json import to_json
 
 
@@ -38,26 +39,48 @@ def train(algorithm: Algorithm | str, environment: EnvLike, **fields: Any) -> Ru
     return train_locally(RunConfig(algorithm, environment, fields=fields, **asked), Settings(**how))
 
 
-def load(run: str | Path, *, root: str | Path = Settings.root, checkpoint: str | int = "latest", **objects: Any) -> Run:
-    """A run from its folder: its newest whole checkpoint. Built-in and importable environments and algorithms only.
+def load(
+    run: str | Path,
+    *,
+    root: str | Path = Settings.root,
+    checkpoint: str | int = "latest",
+    environment: EnvLike | None = None,
+    algorithm: Algorithm | type[Algorithm] | str | None = None,
+    trust: bool = False,
+    policy_only: bool = False,
+    **objects: Any,
+) -> Run:
+    """A run from its folder: its newest whole checkpoint.
 
     ``checkpoint`` is another one: "best", of the highest mean return in training, or that of a learn step.
-    A folder holds plain data alone. What the algorithm was given besides, such as a ``network``, is given again here.
+    ``environment``, ``algorithm`` and ``objects`` (fields of the algorithm, such as ``network=``) take the place of
+    what the folder names; they must be given where it cannot hold them, as a lambda. What is left is imported where
+    this user made the run; for any other, ``trust=True`` allows it, and Untrusted says what it would be. With
+    ``policy_only`` no environment is made: the run can act, and not be evaluated.
     """
-    return open_run_folder(run, root, objects=objects, checkpoint=checkpoint)[0]
+    refuse_while_importing("weft.load")
+    opening = Opening(environment, algorithm, objects, trust, policy_only)
+    return open_run_folder(run, root, opening=opening, checkpoint=checkpoint)[0]
 
 
 def evaluate(
-    run: Run | str | Path, *, episodes: int = 20, root: str | Path = Settings.root, greedy: bool = True, seed: int = 0
+    run: Run | str | Path,
+    *,
+    episodes: int = 20,
+    root: str | Path = Settings.root,
+    greedy: bool = True,
+    seed: int = 0,
+    trust: bool = False,
 ) -> Evaluation:
     """Play whole episodes with a run's policy: mean, deviation, and each return.
 
     Of a run with several seeds one plays, ``seed``, counted from 0 as in ``run.policy``; the others are played by
     giving theirs. All meet the same episodes, those of ``weft eval``. Raises ConfigError where the run has not so many.
+    ``root`` and ``trust`` are ``load``'s, for a run that is given by its name or folder.
     """
     from weft.runtimes.policies.evaluate import evaluate_policy
 
-    opened = run if isinstance(run, Run) else load(run, root=root)
+    opened = run if isinstance(run, Run) else load(run, root=root, trust=trust)
     assert opened.source is not None
     if opened.source.spec.teams:
         raise ConfigError(
@@ -88,27 +111,41 @@ def show(
 
 
 def draw_run_folder(run: str | Path, root: str | Path, *, mermaid: bool = False) -> str:
-    """A run as it was laid out last, with what was measured between its workers: ``weft show RUN``."""
-    from weft.runtimes.prepare.drawing import draw_run
+    """A run as it was laid out last, with what was measured between its workers: ``weft show RUN``.
+
+    Imports nothing that the folder names. A run of an earlier version, which did not record its graph, is drawn only
+    where its environment and its algorithm have built-in names.
+    """
+    from weft.runtimes.prepare.drawing import draw_run, laid_out
     from weft.services.run_folder import read_run
 
     folder = read_run(Path(root), str(run))
-    plan = Plan.from_dict(folder.plan())
-    return draw_run(prepare(_stored(folder.config)), plan, folder.summary(), mermaid=mermaid)
+    stored, summary = folder.plan(), folder.summary()
+    if "graph" not in stored:
+        opening = Opening()
+        if named := imports_of(folder, folder.origin(), opening):
+            raise RunError(
+                f"run {folder.name!r} did not record what it looks like, as runs of this version do, and drawing it "
+                f"would import {', '.join(named)}. If you trust that, draw it as new: weft show ALGO ENV --plan PLAN."
+            )
+        prepared = prepare(stored_config(folder, opening))
+        whole = replace(prepared, plan=Plan.from_dict(stored))
+        stored = laid_out(whole)
+    return draw_run(stored, summary, mermaid=mermaid)
 
 
 def open_run_folder(
     run: str | Path,
     root: str | Path,
     warn: Callable[[str], None] = warnings.warn,
-    objects: Mapping[str, Any] | None = None,
+    opening: Opening | None = None,
     checkpoint: str | int = "latest",
 ) -> tuple[Run, Prepared]:
     """A run as its folder describes it, with the params of its newest whole checkpoint, on whatever devices there are.
 
-    ``objects`` are the algorithm's fields that a folder cannot hold. ``warn`` is told where they are others than those
-    that were trained with, and of checkpoints that are damaged and were passed over. ``checkpoint`` is ``load``'s;
-    where it is not the latest, the summary tells its steps.
+    ``opening`` has what is given in place of the folder's words, and whether these are trusted. ``warn`` is told where
+    code is another than that trained with, and of checkpoints that are damaged and were passed over. ``checkpoint`` is
+    ``load``'s; where it is not the latest, the summary tells its steps.
     """
     import jax
 
@@ -119,7 +156,7 @@ def open_run_folder(
     from weft.services.run_folder import read_run
 
     folder = read_run(Path(root), str(run))
-    prepared = prepare(_stored(folder.config, objects or {}))
+    prepared = prepare(stored_config(folder, opening or Opening()))
     _check_objects(folder.name, folder.config, prepared, warn)
     # Of all that a checkpoint holds the params alone are the same whatever the plan was.
     states = make_engine(prepared).template().fragments
@@ -141,17 +178,6 @@ class _Trained(NamedTuple):
     fragments: dict[str, TrainState]
 
 
-def _stored(config: Mapping[str, Any], objects: Mapping[str, Any] | None = None) -> RunConfig:
-    """What a run's ``config.json`` asks for, in one group; ``objects`` are fields that it cannot hold."""
-    plain = {name: _from_json(value) for name, value in config["algo"].items()}
-    if known := [name for name in objects or {} if name in plain]:
-        raise ConfigError(f"the run's folder says what {', '.join(known)} was; only what it cannot hold is given again")
-    asked = {name: config[name] for name in declared(RunConfig) if name in config}
-    asked["plan"] = "inline"  # params do not depend on the plan, and the machine may be another
-    asked["lockstep"] = False  # one group is, unasked; asking would choose how environments are batched anew
-    return RunConfig(**asked, fields={**plain, **(objects or {})})
-
-
 def _check_objects(run: str, config: Mapping[str, Any], prepared: Prepared, warn: Callable[[str], None]) -> None:
     """Refuse to open a run without the objects that its algorithm had; warn where they are others."""
     trained, now = (each.get("code", {}).get("algo", {}) for each in (config, to_json(prepared.config())))
@@ -165,10 +191,3 @@ def _check_objects(run: str, config: Mapping[str, Any], prepared: Prepared, warn
         )
     for name in (name for name in trained if trained[name] != now[name]):
         warn(f"run {run!r}: {name} is not what it was trained with, or its code has changed since")
-
-
-def _from_json(value: Any) -> Any:
-    """A field's value as config.json has it, to what the algorithm takes: tuples are lists there, infinity is text."""
-    if isinstance(value, list):
-        return tuple(_from_json(v) for v in value)
-    return float(value) if value in ("inf", "-inf") else value

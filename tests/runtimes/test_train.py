@@ -338,14 +338,14 @@ def test_code_in_the_config_is_not_taken_for_the_object(tmp_path):
 
 
 def test_a_network_that_a_folder_cannot_hold_is_given_again(tmp_path):
-    algorithm = weft.PPO(**SMALL, network=(linear_init, linear_apply))
+    algorithm = weft.PPO(**SMALL, network=(linear_init, lambda params, seen: linear_apply(params, seen)))
     options = {"root": tmp_path, "run": "mine", "envs": 2, "steps": 8 * 2, **QUIET}
     run = weft.train(algorithm, f"{__name__}:make_counter", **options)
     with pytest.raises(RunError, match=r"object for network, .* weft\.load\('mine', network=\.\.\.\)"):
         weft.load("mine", root=tmp_path)
     with pytest.raises(ConfigError, match="folder says what clip was"):
-        weft.load("mine", root=tmp_path, network=(linear_init, linear_apply), clip=0.1)
-    loaded = weft.load("mine", root=tmp_path, network=(linear_init, linear_apply))
+        weft.load("mine", root=tmp_path, network=algorithm.network, clip=0.1)
+    loaded = weft.load("mine", root=tmp_path, network=algorithm.network)
     assert params_sha256(loaded.params) == run.summary["params_sha256"]
     assert weft.evaluate(loaded, episodes=2) == weft.evaluate(run, episodes=2)
     with pytest.warns(UserWarning, match="network is not what it was trained with"):

@@ -34,6 +34,9 @@ class EvalFlags:
     video: bool = setting(
         False, "record one more episode into the run's videos/ (mp4 where there is an encoder, else gif)"
     )
+    trust: bool = setting(
+        False, "import the code that the run's folder names, although nothing says that you made the run"
+    )
     json: bool = setting(False, "the result as one line of JSON on stdout, and nothing else there")
 
 
@@ -67,9 +70,11 @@ def _evaluate(flags: EvalFlags, root: Path) -> tuple[Path, dict[int, Evaluation]
     from weft.api import open_run_folder
     from weft.runtimes.policies.evaluate import evaluate_policy, record_episode
     from weft.runtimes.policies.video import video_suffix, write_video
+    from weft.runtimes.prepare.stored import Opening
 
     suffix = video_suffix() if flags.video else ""  # before the episodes are played, not after
-    run, prepared = open_run_folder(flags.run, root, warn=_warn, checkpoint=flags.checkpoint)
+    opening = Opening(trust=flags.trust)
+    run, prepared = open_run_folder(flags.run, root, warn=_warn, opening=opening, checkpoint=flags.checkpoint)
     seed = prepared.seed if flags.seed is None else flags.seed
     results = {}
     for k in range(max(prepared.seeds, 1)):

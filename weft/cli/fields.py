@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weft.algorithms.registry import load_algorithm
 from weft.cli.flags import HELP, Flags, parse, positional_words
 from weft.core.errors import ConfigError, WeftError
+from weft.envs.importing import find_modules_here
 from weft.graph.algorithm import Algorithm
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def parse_with_algorithm(
     The first two positionals are ALGO and ENV: which fields there are follows from them, and what the help says they
     are without a flag.
     """
+    find_modules_here()  # `package.module:factory` on a command line is the user's own
     rest, options = split_env_options(arguments)
     name, environment = (*positional_words(rest, *groups), "", "")[:2]
     algorithm = load_algorithm(name or "ppo")

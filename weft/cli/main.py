@@ -9,7 +9,6 @@ import importlib
 import os
 import sys
 import traceback
-from pathlib import Path
 
 from weft.core.errors import ConfigError, EnvironmentRaised, PlanError, UnknownName, WeftError
 from weft.core.theirs import is_theirs, their_traceback
@@ -77,9 +76,6 @@ def _run(arguments: list[str]) -> int:
         return 0
     if arguments[0] not in COMMANDS:
         raise UnknownName("command", arguments[0], COMMANDS, "`weft --help` lists them.")
-    # A script started by name does not have its folder on the path, and `package.module:factory` is the user's own.
-    if str(Path.cwd()) not in sys.path and "" not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
     command = importlib.import_module(COMMANDS[arguments[0]][0])
     code: int = command.main(arguments[0], arguments[1:])
     return code

@@ -17,6 +17,7 @@
     │   └── SchemaMismatch       arrays, or another end, of other shapes or dtypes than the channel's
     ├── WorkerFailed             a worker process failed, or could not be started; says which, where and why
     └── RunError                 a run folder that cannot be used as asked
+        └── Untrusted            opening it would import code that nothing says is the user's; says which
 
 Each message says what came, what was expected, where, and what to do next. The command line prints the message alone:
 a traceback appears only for code that is the user's own.
@@ -137,6 +138,10 @@ class WorkerFailed(WeftError):
 
 class RunError(WeftError):
     """A run folder that cannot be used as asked."""
+
+
+class Untrusted(RunError):
+    """A run's folder names code to import, and nothing says that this user made the run."""
 
 
 def nearest(name: str, known: Iterable[str], count: int = 2) -> list[str]:

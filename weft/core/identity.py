@@ -29,6 +29,8 @@ from typing import Any
 
 import numpy as np
 
+from weft.core.recipe import SCRIPT
+
 MAX_DEPTH = 6
 """How far parts of parts are followed; a function may close over itself."""
 
@@ -108,7 +110,9 @@ def _each(parts: Mapping[str, Any], depth: int) -> dict[str, Any]:
 
 
 def _name(thing: Any) -> str:
-    return f"{getattr(thing, '__module__', None)}:{getattr(thing, '__qualname__', type(thing).__qualname__)}"
+    module = getattr(thing, "__module__", None)
+    module = "__main__" if module == SCRIPT else module  # the script that trained, opened again
+    return f"{module}:{getattr(thing, '__qualname__', type(thing).__qualname__)}"
 
 
 def _repr(thing: Any) -> str | None:

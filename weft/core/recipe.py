@@ -14,8 +14,9 @@ import functools
 import importlib
 import importlib.util
 import math
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -27,12 +28,16 @@ SCRIPT = "__weft_main__"
 """What the user's script is called where a worker imports it: not ``__main__``, so that it does not run again."""
 
 
-def to_recipe(thing: Any, what: str = "") -> Any:
+def to_recipe(thing: Any, what: str = "", *, session: bool = False) -> Any:
     """The recipe of ``thing``, JSON-serialisable; ``what`` it is, for the message.
 
+    With ``session`` what a notebook or a prompt defines has one too, which can be followed where it is defined again.
     Raises ConfigError where there is none: a lambda, a function inside a function, an object of no known kind.
     """
-    what = what or repr(thing)
+    return _recipe(thing, what or repr(thing), session)
+
+
+def _recipe(thing: Any, what: str, session: bool) -> Any:
     if thing is None or isinstance(thing, bool | str) or type(thing) is int:
         return thing
     if isinstance(thing, float):
@@ -44,35 +49,53 @@ def to_recipe(thing: Any, what: str = "") -> Any:
         data = base64.b64encode(array.tobytes()).decode()
         return {"array": data, "dtype": array.dtype.str, "shape": list(array.shape)}
     if isinstance(thing, enum.Enum):
-        return {"enum": _reference(type(thing), what), "value": to_recipe(thing.value, what)}
+        return {"enum": _reference(type(thing), what, session), "value": _recipe(thing.value, what, session)}
     if isinstance(thing, type) or _is_function(thing):
-        return {"name": _reference(thing, what)}
+        return {"name": _reference(thing, what, session)}
     if isinstance(thing, Mapping):
         if not all(isinstance(key, str) for key in thing):
             raise ConfigError(f"{what}: only dicts with text as keys can be sent to a worker process")
-        return {"dict": {key: to_recipe(value, f"{what}[{key!r}]") for key, value in thing.items()}}
+        return {"dict": {key: _recipe(value, f"{what}[{key!r}]", session) for key, value in thing.items()}}
     if isinstance(thing, list):
-        return {"list": [to_recipe(value, what) for value in thing]}
+        return {"list": [_recipe(value, what, session) for value in thing]}
     if isinstance(thing, functools.partial):
         parts = (thing.func, tuple(thing.args), dict(thing.keywords))
-        return {"partial": [to_recipe(part, what) for part in parts]}
+        return {"partial": [_recipe(part, what, session) for part in parts]}
     if isinstance(thing, tuple):
-        values = [to_recipe(value, what) for value in thing]
-        return {"tuple": values, "class": _reference(type(thing), what)} if hasattr(thing, "_fields") else values
+        values = [_recipe(value, what, session) for value in thing]
+        return (
+            {"tuple": values, "class": _reference(type(thing), what, session)} if hasattr(thing, "_fields") else values
+        )
     if dataclasses.is_dataclass(thing):
         fields = {f.name: getattr(thing, f.name) for f in dataclasses.fields(thing) if f.init}
-        made = {name: to_recipe(value, f"{what}.{name}") for name, value in fields.items()}
-        return {"make": _reference(type(thing), what), "fields": made}
+        made = {name: _recipe(value, f"{what}.{name}", session) for name, value in fields.items()}
+        return {"make": _reference(type(thing), what, session), "fields": made}
     raise ConfigError(
         f"{what} is a {type(thing).__qualname__}, and a worker process cannot be told how to make one. Give a "
         "function or a class that makes it, at the top level of a module, or a dataclass."
     )
 
 
-def from_recipe(recipe: Any) -> Any:
-    """What a recipe describes, made anew in this process; imports what it names."""
+def from_recipe(recipe: Any, allowed: Callable[[str], bool] = lambda name: True) -> Any:
+    """What a recipe describes, made anew in this process; imports what it names.
+
+    Calls nothing but dataclasses, NamedTuples and enums. A name that is not ``allowed`` (``module:name``) is refused
+    before anything of it is imported. Raises ConfigError for what is no recipe.
+    """
+
+    def made(part: Any) -> Any:
+        return from_recipe(part, allowed)
+
+    def found(name: Any, kind: str = "") -> Any:
+        if not isinstance(name, str) or not allowed(name):
+            raise ConfigError(f"a recipe names {name!r}, which must not be made from one here")
+        thing = _find(name)
+        if kind and not _KINDS[kind](thing):
+            raise ConfigError(f"a recipe would make {name!r}, which is not a {kind}: it is {type(thing).__name__}")
+        return thing
+
     if isinstance(recipe, list):
-        return tuple(from_recipe(value) for value in recipe)
+        return tuple(made(value) for value in recipe)
     if not isinstance(recipe, dict):
         return recipe
     match recipe:
@@ -82,20 +105,40 @@ def from_recipe(recipe: Any) -> Any:
             array = np.frombuffer(base64.b64decode(data), np.dtype(dtype)).reshape(shape)
             return array.copy() if shape else array.reshape(())[()]
         case {"name": name}:
-            return _find(name)
+            return found(name)
         case {"enum": name, "value": value}:
-            return _find(name)(from_recipe(value))
-        case {"dict": items}:
-            return {key: from_recipe(value) for key, value in items.items()}
-        case {"list": values}:
-            return [from_recipe(value) for value in values]
+            return found(name, "enum")(made(value))
+        case {"dict": dict(items)}:
+            return {key: made(value) for key, value in items.items()}
+        case {"list": list(values)}:
+            return [made(value) for value in values]
         case {"partial": [function, args, keywords]}:
-            return functools.partial(from_recipe(function), *from_recipe(args), **from_recipe(keywords))
-        case {"tuple": values, "class": name}:
-            return _find(name)(*(from_recipe(value) for value in values))
-        case {"make": name, "fields": fields}:
-            return _find(name)(**{key: from_recipe(value) for key, value in fields.items()})
+            return functools.partial(made(function), *made(args), **made(keywords))
+        case {"tuple": list(values), "class": name}:
+            return found(name, "NamedTuple")(*(made(value) for value in values))
+        case {"make": name, "fields": dict(fields)}:
+            return found(name, "dataclass")(**{key: made(value) for key, value in fields.items()})
     raise ConfigError(f"not a recipe: {recipe!r}")
+
+
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "dataclass": lambda thing: isinstance(thing, type) and dataclasses.is_dataclass(thing),
+    "NamedTuple": lambda thing: isinstance(thing, type) and issubclass(thing, tuple) and hasattr(thing, "_fields"),
+    "enum": lambda thing: isinstance(thing, type) and issubclass(thing, enum.Enum),
+}
+"""What a recipe may call, which is found out before it is called."""
+
+
+def recipe_names(recipe: Any) -> list[str]:
+    """Every ``module:name`` in a recipe, in order: what following it would import. Imports nothing."""
+    if isinstance(recipe, list):
+        return list(dict.fromkeys(name for part in recipe for name in recipe_names(part)))
+    if not isinstance(recipe, dict):
+        return []
+    own = [str(recipe[key]) for key in ("name", "enum", "class", "make") if key in recipe]
+    items = recipe.get("dict") or recipe.get("fields") or {}
+    parts = [recipe[key] for key in ("value", "list", "partial", "tuple") if key in recipe]
+    return list(dict.fromkeys(own + recipe_names(parts + (list(items.values()) if isinstance(items, dict) else []))))
 
 
 def script_path() -> str | None:
@@ -106,6 +149,11 @@ def script_path() -> str | None:
 
 
 _IMPORTING: list[str] = []
+_OPENING: list[str] = []
+
+
+class _EnoughDefined(BaseException):
+    """Raised where a script that is being opened begins to train: what its run was made of stands above."""
 
 
 def import_script(path: str) -> None:
@@ -122,8 +170,33 @@ def import_script(path: str) -> None:
         _IMPORTING.remove(path)
 
 
+def open_script(path: str) -> None:
+    """As ``import_script``, to open a run that the script has trained: its modules are found as they were for it.
+
+    The import ends where the script trains at its top level, since what it trained stands above that line. Where this
+    process runs the script already, nothing is imported. Raises ConfigError where it is not there.
+    """
+    if not os.path.isfile(path):
+        raise ConfigError(f"the script {path!r} is not there any more")
+    running = script_path()
+    if running is not None and os.path.exists(running) and os.path.samefile(running, path):
+        sys.modules[SCRIPT] = sys.modules["__main__"]
+        return
+    if (folder := os.path.dirname(path)) not in sys.path:
+        sys.path.append(folder)
+    _OPENING.append(path)
+    try:
+        import_script(path)
+    except _EnoughDefined:
+        pass
+    finally:
+        _OPENING.remove(path)
+
+
 def refuse_while_importing(what: str) -> None:
     """Raise ConfigError if the user's script is being imported: ``what`` belongs into its ``__main__`` part."""
+    if _OPENING:
+        raise _EnoughDefined
     if _IMPORTING:
         raise ConfigError(
             f"{what} was called while a worker process imports the script {_IMPORTING[0]!r}, to find what it defines. "
@@ -135,8 +208,8 @@ def _is_function(thing: Any) -> bool:
     return callable(thing) and hasattr(thing, "__qualname__") and hasattr(thing, "__module__")
 
 
-def _reference(thing: Any, what: str) -> str:
-    """``module:qualname``, checked to lead back to ``thing``."""
+def _reference(thing: Any, what: str, session: bool) -> str:
+    """``module:qualname``, checked to lead back to ``thing``; ``__main__:qualname`` where a ``session`` will do."""
     module_name, qualname = getattr(thing, "__module__", None), thing.__qualname__
     if module_name is not None and "<" not in qualname:
         found = _walk(sys.modules.get(module_name), qualname)
@@ -146,6 +219,8 @@ def _reference(thing: Any, what: str) -> str:
                 return f"{spec.name}:{qualname}"
             if module_name != "__main__" or script_path() is not None:
                 return f"{SCRIPT if module_name == '__main__' else module_name}:{qualname}"
+            if session:
+                return f"__main__:{qualname}"
     raise ConfigError(
         f"{what} is {module_name}.{qualname}, which a worker process cannot import. Define it at the top level of a "
         "module or a script (no lambda, not inside a function, not in a notebook), or use the plan 'inline'."
@@ -157,7 +232,7 @@ def _find(name: str) -> Any:
     module = sys.modules.get(module_name) or importlib.import_module(module_name)
     found = _walk(module, qualname)
     if found is None:
-        raise ConfigError(f"{name!r} is not there in this worker process")
+        raise ConfigError(f"{name!r} is not there in this process")
     return found
 
 

@@ -17,6 +17,7 @@ import gymnasium as gym
 from weft.core.errors import ConfigError, UnknownName
 from weft.core.identity import identity
 from weft.core.specs import EnvSpec
+from weft.envs.admission import check_factory
 from weft.envs.importing import import_for
 from weft.envs.native import NativeFactory, probe_native
 from weft.envs.probe import attempt, probe
@@ -33,6 +34,9 @@ class FactoryMaker:
     name: str
     factory: Factory
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_factory(self.name, self.factory)
 
     def __call__(self, render: bool = False) -> Any:
         """Make one environment."""
@@ -64,7 +68,8 @@ class VectorFactoryMaker:
 
 
 def open_factory(name: str, factory: Factory, options: Mapping[str, Any], vector: str = "auto") -> EnvSource:
-    """The source for whatever ``factory(**options)`` makes."""
+    """The source for whatever ``factory(**options)`` makes; refused, uncalled, where it is no factory by its type."""
+    check_factory(name, factory)
     _check_options(name, factory, options)
     maker = FactoryMaker(name, factory, dict(options))
     code = identity(factory)  # before it is called, which may change what it remembers
@@ -116,8 +121,7 @@ def load_factory(name: str) -> Factory:
         found = getattr(found, part)
     if is_jax_env(found) and not isinstance(found, type):
         return cast(Factory, _Constant(found))
-    if not callable(found):
-        raise ConfigError(f"environment {name!r}: expected a function or a class, got {type(found).__name__}")
+    check_factory(name, found)
     return cast(Factory, found)
 
 

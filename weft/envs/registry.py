@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import gymnasium as gym
+
 from weft.core.errors import ConfigError, UnknownName
 from weft.core.identity import identity
 from weft.envs.builtin import BUILTIN
@@ -74,6 +76,19 @@ def _by_name(name: str, vector: str, options: Mapping[str, Any]) -> EnvSource:
         return open_factory(name, load_factory(name), options, vector)
     # Gymnasium's own notation: a module that registers an id (which, with its version, is no Python name).
     return open_gymnasium(name, vector, options, _builtin_names())
+
+
+def modules_of(name: str) -> list[str]:
+    """The module that opening an environment by its name would import, but for those that names are built in for.
+
+    None for ``weft:``, ``gymnax:``, Gymnasium's own ids and ALE's. Imports nothing.
+    """
+    scheme, colon, _ = name.partition(":")
+    if colon:
+        return [] if scheme in SCHEMES or scheme in LATER else [scheme]
+    entry = getattr(gym.registry.get(name), "entry_point", None)
+    module = entry.partition(":")[0] if isinstance(entry, str) else str(getattr(entry, "__module__", ""))
+    return [module] if entry is not None and module.partition(".")[0] not in ("gymnasium", "ale_py") else []
 
 
 def _builtin_names() -> list[str]:

@@ -45,7 +45,7 @@ def describe_schema(schema: Schema, limit: int = 4) -> str:
     import jax
 
     leaves, _ = jax.tree_util.tree_flatten_with_path(schema)
-    words = [f"{_place(path)} {short_dtype(leaf.dtype)}{_shape(leaf.shape)}".strip() for path, leaf in leaves]
+    words = [f"{place_of(path)} {short_dtype(leaf.dtype)}{_shape(leaf.shape)}".strip() for path, leaf in leaves]
     if not words:
         return "nothing"
     if len(words) > limit:
@@ -86,7 +86,7 @@ def _shape(shape: tuple[int, ...]) -> str:
     return f"[{','.join(map(str, shape))}]" if shape else ""
 
 
-def _place(path: tuple[object, ...]) -> str:
+def place_of(path: tuple[object, ...]) -> str:
     """A leaf's path as ``observation.camera``: keys, fields and positions alike."""
     words = []
     for entry in path:

@@ -3,6 +3,7 @@
     runs/NAME/config.json       what was asked; the same again resumes the run; and the run's id
               plan.json         how the last execution was laid out
               metrics.jsonl     one record a line
+              origin.json       where its code came from, to open it again, and the mark of the user that made it
               summary.json      how it ended
               checkpoints/  tensorboard/  videos/  logs/
 
@@ -28,10 +29,12 @@ import msgspec
 from weft.core.errors import RunError, UnknownName
 from weft.services.atomic import TEMPORARY, write_atomic
 from weft.services.config_json import differences, to_json
+from weft.services.made_here import MARK, with_mark
 
 _FOLDERS = ("checkpoints", "tensorboard", "videos")
 _LOCK = ".lock"
 _ID = "id"
+_ORIGIN: dict[str, type] = {"modules": dict, "objects": dict, "script": str, MARK: str}
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,15 @@ class RunFolder:
         """What ``plan.json`` says: how the last execution was laid out. Raises RunError where it is not there."""
         return _read_json(self.path / "plan.json")
 
+    def origin(self) -> dict[str, Any]:
+        """What ``origin.json`` says: where the run's code came from. Empty for a run of an earlier version."""
+        path = self.path / "origin.json"
+        origin = _read_json(path) if path.exists() else {}
+        for name, kind in _ORIGIN.items():
+            if not isinstance(origin.get(name), kind | None):
+                raise RunError(f"{path}: {name} is {origin[name]!r}, expected another kind. It is damaged: remove it.")
+        return origin
+
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write ``summary.json`` at once and whole; what is not a finite number becomes null. Raises RunError."""
         self._write("summary.json", dict(summary))
@@ -153,14 +165,16 @@ def open_run(
     *,
     may_differ: frozenset[str] = frozenset(),
     may_lack: frozenset[str] = frozenset(),
+    origin: Mapping[str, Any] | None = None,
 ) -> RunFolder:
     """Make the folder of a new run, or open that of one to resume; holds its lock until closed.
 
     ``config`` is compared field by field with that of the folder; ``may_differ`` names fields (dotted, ``algo.seed``;
     a name covers all below it) whose new value is taken instead, ``may_lack`` fields that are taken where the folder's
     config has nothing of that name, as one of an older version. The plan is not compared: the folder tells that of
-    the last execution. Of a run to resume no file is written, but that of the lock, before its ``begin``. Raises
-    RunError where the config differs, another process has the folder, or it cannot be written.
+    the last execution. Nor is ``origin``, where the code came from, which gets this user's mark. Of a run to resume no
+    file is written, but that of the lock, before its ``begin``. Raises RunError where the config differs, another
+    process has the folder, or it cannot be written.
     """
     path = _path_of(root, name)
     try:
@@ -169,7 +183,10 @@ def open_run(
     except OSError as error:
         raise _cannot("use", path, error) from error
     try:
-        return _open_locked(path, to_json(config), plan, may_differ, may_lack, lock)
+        files = {"plan.json": plan, "config.json": to_json(config)}  # the config last: with it there is a run
+        if origin is not None:
+            files = {"origin.json": to_json(origin), **files}
+        return _open_locked(path, files, may_differ, may_lack, lock)
     except OSError as error:
         os.close(lock)
         raise _cannot("use", path, error) from error
@@ -203,13 +220,12 @@ def default_name(algorithm: str, environment: str, seed: int) -> str:
 
 def _open_locked(
     path: Path,
-    config: dict[str, Any],
-    plan: Mapping[str, Any],
+    files: dict[str, Any],
     may_differ: frozenset[str],
     may_lack: frozenset[str],
     lock: int,
 ) -> RunFolder:
-    config_path = path / "config.json"
+    config_path, config = path / "config.json", files["config.json"]
     resumed = config_path.exists()
     config.pop(_ID, None)
     if resumed:
@@ -230,9 +246,13 @@ def _open_locked(
         )
     else:
         run_id = secrets.token_hex(8)
-    files = {"config.json": {_ID: run_id, **config} if run_id else config, "plan.json": plan}
+    if "origin.json" in files:
+        with suppress(RunError):  # without a mark the run trains all the same, and asks for --trust to be opened
+            files["origin.json"] = with_mark(config, files["origin.json"])
+    files["config.json"] = {_ID: run_id, **config} if run_id else config
     if resumed:
-        return RunFolder(path, config, resumed, run_id, lock, files if found else {"plan.json": plan})
+        changed = files if found else {name: files[name] for name in files if name != "config.json"}
+        return RunFolder(path, config, resumed, run_id, lock, changed)
     _write_all(path, files)
     return RunFolder(path, config, resumed, run_id, lock)
 
@@ -248,7 +268,9 @@ def _is_ours(path: Path) -> bool:
     """Whether a run that was killed before it wrote its config may have left this."""
     if path.name in _FOLDERS:
         return not any(path.iterdir())
-    return path.name in (_LOCK, "plan.json") or (path.name.startswith(".") and path.name.endswith(TEMPORARY))
+    return path.name in (_LOCK, "plan.json", "origin.json") or (
+        path.name.startswith(".") and path.name.endswith(TEMPORARY)
+    )
 
 
 def _path_of(root: Path, name: str) -> Path:

@@ -34,7 +34,10 @@ from weft.runtimes.loop.keeper import Keeper
 from weft.runtimes.loop.summary import summarise
 from weft.runtimes.policies.run import Run
 from weft.runtimes.prepare.config import Prepared, RunConfig, Settings, layout_of, prepare, without_effect
+from weft.runtimes.prepare.drawing import laid_out
+from weft.runtimes.prepare.origin import origin_of
 from weft.services import checkpoints
+from weft.services.made_here import key_trouble
 from weft.services.run_folder import RunFolder, default_name, open_run
 from weft.telemetry.ledger import Ledger
 from weft.telemetry.plain import Plain, Quiet
@@ -61,13 +64,16 @@ def train(config: RunConfig, settings: Settings) -> Run:
     if settings.wandb is not None:
         require_wandb()
     engine = make_engine(prepared, settings, settings.root / name / "logs")
+    origin = origin_of(prepared)
     with (
-        open_run(settings.root, name, prepared.config(), prepared.plan.to_dict(), **rules) as folder,
+        open_run(settings.root, name, prepared.config(), laid_out(prepared), origin=origin, **rules) as folder,
         interruptible() as interrupt,
     ):
         execution = _Execution(prepared, settings, folder, interrupt)
         execution.warnings += without_effect(prepared, config, settings)
         execution.warnings += [f"{part} is text, and left out" for part in prepared.source.spec.left_out]
+        if (origin["modules"] or origin["script"]) and (trouble := key_trouble()):
+            execution.warnings.append(f"{trouble}. To open this run, weft eval will ask for --trust.")
         return execution.run(engine)
 
 

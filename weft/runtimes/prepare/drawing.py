@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from weft.core.errors import ConfigError, PlanError
 from weft.graph.describe import Measured, describe_bytes
+from weft.graph.sketch import from_sketch, to_sketch
+from weft.graph.split import split
 from weft.plans import Plan, draw_mermaid, draw_text, executable
 from weft.runtimes.prepare.config import Prepared, Settings
 
@@ -22,17 +24,26 @@ def draw(prepared: Prepared, settings: Settings | None = None, *, mermaid: bool 
     return "\n\n".join(part for part in parts if part)
 
 
-def draw_run(prepared: Prepared, plan: Plan, summary: Mapping[str, Any] | None, *, mermaid: bool = False) -> str:
-    """A run under the ``plan`` of its last execution, with what was measured between its groups.
+def laid_out(prepared: Prepared) -> dict[str, Any]:
+    """What ``plan.json`` records: the plan, and the graph as ``draw_run`` needs it, for all environments together."""
+    same = prepared.algorithm.spec.envs == prepared.envs
+    graph = prepared.graph if same else prepared.algorithm.graph_for(prepared.envs)
+    sketch = to_sketch(split(graph, prepared.plan.fragments))
+    return {**prepared.plan.to_dict(), "graph": sketch, "envs": prepared.envs}
 
-    ``prepared`` is the run in one group: its sizes are those of all environments together. ``summary`` is what the run
-    has left, or None.
+
+def draw_run(stored: Mapping[str, Any], summary: Mapping[str, Any] | None, *, mermaid: bool = False) -> str:
+    """A run under the plan of its last execution, with what was measured between its groups. Imports nothing of it.
+
+    ``stored`` is what ``laid_out`` gave, ``summary`` what the run has left, or None. Raises PlanError or GraphError
+    where they are damaged.
     """
+    plan, graph, envs = Plan.from_dict(stored), from_sketch(stored["graph"]), int(stored["envs"])
     streams = (summary or {}).get("streams", {})
     rates = {name: Measured.from_json(saved) for name, saved in streams.items()}
     if mermaid:
-        return draw_mermaid(prepared.graph, plan, rates)
-    return f"{draw_text(prepared.graph, plan, rates)}\n\n{_measured(prepared, plan, summary, streams)}"
+        return draw_mermaid(graph, plan, rates)
+    return f"{draw_text(graph, plan, rates)}\n\n{_measured(envs, plan, summary, streams)}"
 
 
 def _below(prepared: Prepared, settings: Settings) -> str:
@@ -66,8 +77,8 @@ def _sizes(prepared: Prepared, launch: LaunchSpec) -> str:
     )
 
 
-def _measured(prepared: Prepared, plan: Plan, summary: Mapping[str, Any] | None, streams: Mapping[str, Any]) -> str:
-    sizes = f"Sizes of messages are of all {prepared.envs} environments together."
+def _measured(envs: int, plan: Plan, summary: Mapping[str, Any] | None, streams: Mapping[str, Any]) -> str:
+    sizes = f"Sizes of messages are of all {envs} environments together."
     if summary is None:
         return f"{sizes} Nothing is measured yet: the run has not ended."
     if not streams:
