@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import time
@@ -52,12 +53,33 @@ class HangsOnce(Walk):
         return super().step(action)
 
 
+class HangsInC(Walk):
+    """Locks what it has locked, at step 200 of an environment: no signal ends that."""
+
+    def step(self, action):
+        if self.total == 200:
+            Path("hung").touch()
+            lock = ctypes.create_string_buffer(128)
+            for _ in range(2):
+                ctypes.CDLL(None).pthread_mutex_lock(lock)
+        return super().step(action)
+
+
+class HangsWhenMade(Walk):
+    """The first is well, which is looked at before the run begins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if not _first("made"):
+            time.sleep(3600)
+
+
 class SlowToReplay(Walk):
     """One long episode; its steps take a while once a file says so."""
 
     def step(self, action):
-        if self.total % 16 == 0 and Path("slowly").exists():
-            time.sleep(0.5)
+        if self.total % 64 == 0 and Path("slowly").exists():
+            time.sleep(0.25)
         seen, reward, _, _, info = super().step(action)
         return seen, reward, False, False, info
 
@@ -139,6 +161,14 @@ def notes_seeds():
 
 def hangs_once():
     return HangsOnce()
+
+
+def hangs_in_c():
+    return HangsInC()
+
+
+def hangs_when_made():
+    return HangsWhenMade()
 
 
 def slow_to_replay():

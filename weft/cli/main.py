@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 import traceback
 
@@ -51,9 +52,11 @@ def main(argv: list[str] | None = None) -> int:
         if not isinstance(leave.code, int | None):
             return _fail(str(leave.code), 1)
         return leave.code or 0
-    except KeyboardInterrupt:
-        print("weft: interrupted, left at once; what was saved before is kept", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as left:
+        number: int = getattr(left, "signal", signal.SIGINT)  # an Abandoned has it, and says why
+        why = f": {left}" if str(left) else ""
+        print(f"weft: interrupted, left at once; what was saved before is kept{why}", file=sys.stderr)
+        return 128 + number
     except (ConfigError, PlanError) as error:
         return _fail(str(error), 2)
     except WeftError as error:

@@ -6,7 +6,9 @@ import sysconfig
 import traceback
 from pathlib import Path
 
-_OURS = str(Path(__file__).resolve().parent.parent)
+OURS = str(Path(__file__).resolve().parent.parent)
+"""The folder of Weft's own code."""
+
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
@@ -38,9 +40,9 @@ def _cut(shown: traceback.TracebackException) -> None:
         shown.__notes__ = [note for note in shown.__notes__ if "JAX_TRACEBACK_FILTERING" not in note]
     frames = list(shown.stack)
     first = next((i for i, frame in enumerate(frames) if _users(frame.filename)), 0)
-    kept = [frame for frame in frames[first:] if not frame.filename.startswith(_OURS)]
+    kept = [frame for frame in frames[first:] if not frame.filename.startswith(OURS)]
     shown.stack = traceback.StackSummary.from_list(kept)
 
 
 def _users(file: str) -> bool:
-    return not file.startswith(("<", _OURS, *_LIBRARIES))
+    return not file.startswith(("<", OURS, *_LIBRARIES))

@@ -61,6 +61,7 @@ class FusedEngine:
     def __init__(self, graph: Graph, env: JaxEnv, layout: Layout, envs: int, seed: int) -> None:
         self.layout = layout
         self.warn: Callable[[str], None] = print
+        self.check: Callable[[], None] = lambda: None
         actors = actors_of(graph)
         self._names = [actor.name for actor in actors]
         self._publishers = publishers_of(graph)
@@ -144,6 +145,14 @@ class FusedEngine:
         """The learners' states."""
         assert self._state is not None
         return {name: self._state.fragments[name] for name in self._publishers}
+
+    def progress(self) -> int | None:
+        """The device works on its own."""
+        return None
+
+    def awaited(self) -> str:
+        """The device."""
+        return "the device"
 
     def close(self) -> None:
         """Nothing to free: the arrays go with the engine."""

@@ -51,6 +51,7 @@ class Roll(Protocol):
 
     acts: dict[str, Any]  # their programs
     env_steps: int  # of one unroll, all seeds together
+    moved: int  # grows with each step
 
     def init(self, flow: Flow) -> States:
         """Fresh states of a flow's pure part, and with them the roll's own."""
@@ -102,6 +103,8 @@ class HostedEngine:
 
         self.layout, self._seed = layout, seed
         self.warn: Callable[[str], None] = print
+        self.check: Callable[[], None] = lambda: None
+        self._pieces_run = 0
         self._publishers, self._legs = publishers_of(graph), params_legs(graph)
         self._series = max(layout.seeds, len(self._legs) if len(self._legs) > 1 else 1)
         self._roll, self._segments = make_roll(graph, source, layout, envs, seed)
@@ -150,6 +153,7 @@ class HostedEngine:
             shares[stepping] += rolled.stepping
             shares[acting] += time.perf_counter() - began - rolled.stepping
             began = time.perf_counter()
+            self._pieces_run += 1
             self._fragments, learned = self._segments.run(fragments, rolled.unrolls, rolled.recalls, newest)
             for name, calls in learned.metrics.items():
                 if name in metrics:
@@ -159,6 +163,7 @@ class HostedEngine:
             finite += [one for calls in learned.finite.values() for one in calls]
             jax.block_until_ready(learned.finite or self._fragments)
             self._roll.learned()
+            self._pieces_run += 1
             unlearned = 0 if learned.metrics else unlearned + 1
             if unlearned == MAX_UNLEARNED:
                 mine = ", ".join(self._segments.host)
@@ -189,6 +194,14 @@ class HostedEngine:
         """The learners' states."""
         assert self._fragments is not None
         return {name: self._fragments[name] for name in self._publishers}
+
+    def progress(self) -> int | None:
+        """Steps of the environments, and what runs between unrolls."""
+        return self._roll.moved + self._pieces_run
+
+    def awaited(self) -> str:
+        """What runs below act, where it is no environment."""
+        return "the learn step under way"
 
     def close(self) -> None:
         """Close the environments."""

@@ -86,6 +86,7 @@ class HostRoll:
         by_index = Spread.PLAIN if layout.seeds else Spread.SPLIT
         self._arguments = layout.place((seeds, indices), (Spread.SHARED, by_index))
         self._buffers = {actor.name: self._buffer(actor) for actor in self._actors}
+        self.moved = 0
         self._environments: list[HostEnv] = []
         self._rolling: dict[str, RollingAct] = {}
         self._step = 0
@@ -174,7 +175,7 @@ class HostRoll:
         for name, act in self._rolling.items():
             act.begin(self._buffers[name], leaves[name], self._step + 1)
         acts = list(self._rolling.values())
-        times = roll_out(acts, self._steps, self._length)
+        times = roll_out(acts, self._steps, self._length, self._tick)
         self._step += self._length
         unrolls, recalls = {}, {}
         for k, (name, act) in enumerate(self._rolling.items()):
@@ -186,6 +187,9 @@ class HostRoll:
             unrolls[name] = self._buffers[name].assemble(act.start)
             recalls[name] = Recall(self._buffers[name].seen(), act.drawn) if self._inside[name] else None
         return Rolled(unrolls, recalls, time.perf_counter() - began - times.stepping, times.stepping)
+
+    def _tick(self) -> None:
+        self.moved += 1
 
     def learned(self) -> None:
         """The buffers are free: what followed the unrolls begins the next ones."""
@@ -237,6 +241,7 @@ class JaxRoll:
         assert source.pure is not None
         self.layout = layout
         self.acts: dict[str, Any] = {}
+        self.moved = 0
         actors = actors_of(graph)
         self._names = [actor.name for actor in actors]
         rollout = make_rollout(actors, source.pure)

@@ -42,10 +42,12 @@ class Engine(Protocol):
     """Runs every fragment of the graph: as one group in this process, or as several in workers.
 
     An ``asynchronous`` engine's ``advance`` returns before the work is over, so that the host can read an earlier
-    report. ``warn`` is called with what a user should know; the loop sets it.
+    report. ``warn`` is called with what a user should know, ``check`` while a start or a resume waits for others: it
+    raises where the run is to end. The loop sets both.
     """
 
     warn: Callable[[str], None]
+    check: Callable[[], None]
 
     @property
     def asynchronous(self) -> bool:
@@ -83,6 +85,14 @@ class Engine(Protocol):
 
     def train_states(self) -> dict[str, TrainState]:
         """The states of the fragments that publish params, by name; valid until the next ``advance``."""
+        ...
+
+    def progress(self) -> int | None:
+        """Grows while host code in this thread makes progress; None where something else watches over it."""
+        ...
+
+    def awaited(self) -> str:
+        """What a run that is to end waits for, in words. Both may be called by another thread."""
         ...
 
     def close(self) -> None:

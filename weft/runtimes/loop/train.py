@@ -29,8 +29,9 @@ from weft.runtimes.compiled.engine import MAX_DISPATCH, FusedEngine
 from weft.runtimes.hosted.engine import HostedEngine
 from weft.runtimes.loop.counters import Counters
 from weft.runtimes.loop.engine import Engine, Report, StateLost, params_of
-from weft.runtimes.loop.interrupt import Interrupt, interruptible
+from weft.runtimes.loop.interrupt import Abandoned, Interrupt, Interrupted, interruptible
 from weft.runtimes.loop.keeper import Keeper
+from weft.runtimes.loop.lookout import Lookout
 from weft.runtimes.loop.summary import summarise
 from weft.runtimes.policies.run import Run
 from weft.runtimes.prepare.config import Prepared, RunConfig, Settings, layout_of, prepare, without_effect
@@ -107,11 +108,15 @@ class _Execution:
 
     def run(self, engine: Engine) -> Run:
         """Train to the end, an interrupt or an error; leaves a summary, unless interrupted twice. Closes the engine."""
+        lookout = Lookout(engine, self.interrupt, self.settings.hang_seconds, Plain().warn)
+        lookout.start()
         try:
             if (finished := self._finished_before(engine)) is not None:
                 return finished
             try:
                 resumed_at = self._begin_until_begun(engine)
+            except Interrupted:
+                return self._left_early(engine)
             except Exception as error:
                 if not self.folder.resumed:  # else the summary of before is the better one
                     with suppress(RunError):
@@ -119,10 +124,14 @@ class _Execution:
                 raise
             self.folder.begin()
             with self._telemetry(resumed_at) as telemetry:
+                lookout.say = telemetry.warn
                 for warning in self.warnings:
                     telemetry.warn(warning)
                 try:
                     self._train(engine, telemetry)
+                except Abandoned:
+                    self.keeper.look(wait=True)  # what was being written is saved
+                    raise
                 except Exception as error:  # the user's own too: an algorithm, a fragment
                     self.keeper.look(wait=True)
                     with suppress(RunError):  # the disk may be what failed
@@ -131,7 +140,10 @@ class _Execution:
             stopped = self.interrupt and self.counters.learn_steps < self.prepared.learn_steps
             return self._finish(engine, "interrupted" if stopped else "finished")
         finally:
-            engine.close()
+            try:
+                engine.close()
+            finally:
+                lookout.close()
 
     def _finished_before(self, engine: Engine) -> Run | None:
         """The run as it ended, where it has made all its steps; nothing in its folder is touched."""
@@ -158,12 +170,18 @@ class _Execution:
 
     def _begin_until_begun(self, engine: Engine) -> int | None:
         """Begin; and again where a worker is ready and dies while others still start. Returns what ``_begin`` does."""
-        engine.warn = self.warnings.append
-        for _ in range(MAX_BEGINNINGS):
-            try:
-                return self._begin(engine)
-            except StateLost:
-                engine.close()
+        engine.warn, engine.check = self.warnings.append, self.interrupt.check
+        # Environments of this process are made and brought back in code of theirs. Workers check while they wait.
+        self.interrupt.raises = not self.prepared.in_workers
+        try:
+            for _ in range(MAX_BEGINNINGS):
+                self.interrupt.check()
+                try:
+                    return self._begin(engine)
+                except StateLost:
+                    engine.close()
+        finally:
+            self.interrupt.raises, engine.check = False, lambda: None
         raise WorkerFailed(f"the run could not begin, {MAX_BEGINNINGS} times: {'; '.join(self.warnings)}")
 
     def _begin(self, engine: Engine) -> int | None:
@@ -182,6 +200,16 @@ class _Execution:
         self.counters = Counters.from_document(document["counters"], self.prepared.series, warm_up)
         self.folder.trim_metrics(self.counters.env_steps, self.counters.learn_steps)
         return self.counters.env_steps
+
+    def _left_early(self, engine: Engine) -> Run:
+        """A signal came before the run went on: as it was saved, where it was."""
+        engine.close()
+        restored = self.keeper.latest(engine.template())
+        if restored is None:
+            return self._sum_up({}, "interrupted", None)
+        document = restored[1]["counters"]
+        self.counters = Counters.from_document(document, self.prepared.series, self.counters.warm_up)
+        return self._sum_up(jax.device_get(self._params(restored[0])), "interrupted", None)
 
     def _telemetry(self, resumed_at: int | None) -> Telemetry:
         prepared, folder, settings = self.prepared, self.folder, self.settings

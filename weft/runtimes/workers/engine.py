@@ -35,6 +35,7 @@ class WorkersEngine:
     def __init__(self, prepared: Prepared, launch: LaunchSpec, logs: Path, hang_seconds: float) -> None:
         self.prepared, self.blueprint, self._launch = prepared, launch.blueprint, launch
         self.warn: Callable[[str], None] = lambda text: None  # replaced by what shows it
+        self.check: Callable[[], None] = lambda: None
         self._saving = Saving(prepared, launch.blueprint)
         self._pool = WorkerPool(
             launch.blueprint,
@@ -43,6 +44,7 @@ class WorkersEngine:
             begin=self._beginning,
             take=self._take,
             warn=lambda text: self.warn(text),
+            check=lambda: self.check(),
         )
         self._publishers = self.blueprint.publishers
         self._versions = dict.fromkeys(self._publishers, 0)
@@ -151,6 +153,14 @@ class WorkersEngine:
         state, _ = self._saving.put_together(self._pool.ask(holding))
         kept = {self._kept(name) for name in self._publishers}
         return {name: found for name, found in state.fragments.items() if name in kept}
+
+    def progress(self) -> int | None:
+        """The pool watches its workers."""
+        return None
+
+    def awaited(self) -> str:
+        """The workers that do not answer, or what is under way."""
+        return self._pool.awaited() or "the learn steps under way"
 
     def close(self) -> None:
         """End all workers; may be called twice."""

@@ -43,7 +43,7 @@ class WorkerPool:
     """The workers of one blueprint, over all of their lives.
 
     ``begin`` gives what a worker's next life is told; ``take`` gets whatever a worker says, and ``warn`` what the user
-    should know. Logs go to the folder ``logs``.
+    should know; ``check`` is called while workers start, and may raise. Logs go to the folder ``logs``.
     """
 
     def __init__(
@@ -54,10 +54,11 @@ class WorkerPool:
         begin: Callable[[int], Beginning],
         take: Callable[[LinkMessage], None],
         warn: Callable[[str], None],
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self.blueprint, self.logs, self.hang_seconds = blueprint, logs, hang_seconds
         self.supervisor = Supervisor(blueprint)
-        self._begin, self._take, self._warn = begin, take, warn
+        self._begin, self._take, self._warn, self._check = begin, take, warn, check
         self._launcher: Launcher | None = None
         self._watch = Watch(blueprint, hang_seconds)
         self._saved: dict[int, LinkMessage] = {}
@@ -106,6 +107,11 @@ class WorkerPool:
         """Wait until these are ready, for as long as they make progress. Raises WorkerFailed and StateLost."""
         while not workers <= self.supervisor.ready:
             self.hear(0.2)
+            self._check()
+
+    def awaited(self) -> str:
+        """The workers without progress for a while, and what they are in. May be called by another thread."""
+        return ", ".join(f"worker {self.blueprint.workers[w].name} ({kind.value})" for w, kind in self._watch.idle())
 
     def hear_all(self) -> None:
         """Hear what workers have sent by now; waits for nothing more. Raises WorkerFailed and StateLost."""

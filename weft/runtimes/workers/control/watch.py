@@ -79,6 +79,15 @@ class Watch:
                 found[side.worker] = stuck
         return [found[worker] for worker in sorted(found)]
 
+    def idle(self, seconds: float = 1.5) -> list[tuple[int, Kind]]:
+        """The workers that have made no progress for more than ``seconds``, and what they are in."""
+        found: dict[int, Kind] = {}
+        for watched in self._sides:
+            kind, idle, _ = watched.worst(self.hang_seconds)
+            if idle > seconds:
+                found[watched.side.worker] = kind
+        return sorted(found.items(), key=lambda each: each[0])
+
     def _waits_in_joint(self, side: Side, words: Any) -> bool:
         """Whether it is in a computation that one of its replicas has not come to."""
         mine = int(words[side.index][OfSide.JOINT])
@@ -115,7 +124,7 @@ class _Watched:
 
     def judge(self, hang_seconds: float) -> Stuck | None:
         """What is to be told of it now; None where it is well, or was told before."""
-        kind, seconds, limit = self._worst(hang_seconds)
+        kind, seconds, limit = self.worst(hang_seconds)
         final = seconds > limit
         level = 2 if final else int(self._ready and seconds > hang_seconds)
         if level <= self._told:
@@ -123,7 +132,7 @@ class _Watched:
         self._told = level
         return Stuck(self.side.worker, seconds, kind, final, limit)
 
-    def _worst(self, hang_seconds: float) -> tuple[Kind, float, float]:
+    def worst(self, hang_seconds: float) -> tuple[Kind, float, float]:
         """In which way it is stuck, for how long, and for how long it may be."""
         idle = self._idle
         if self._frozen > STILL_SECONDS:
