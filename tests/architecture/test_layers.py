@@ -15,6 +15,7 @@ LAYERS: list[set[str]] = [
     {"algorithms", "plans", "telemetry", "services"},
     {"runtimes", "planner"},
     {"api"},
+    {"chaos"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

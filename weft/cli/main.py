@@ -19,6 +19,7 @@ COMMANDS = {
     "eval": ("weft.cli.evaluate", "RUN", "play episodes with a trained run; --video records one"),
     "show": ("weft.cli.show", "ALGO ENV", "draw what a plan makes of an algorithm; of a RUN, with what was measured"),
     "checkpoints": ("weft.cli.checkpoints", "RUN", "list a run's checkpoints, and check every byte of them"),
+    "chaos": ("weft.cli.chaos", "ALGO ENV", "train under injected faults, and say what became of it"),
     "plans": ("weft.cli.lists", "", "list the named plans"),
     "algorithms": ("weft.cli.lists", "", "list the algorithms"),
     "envs": ("weft.cli.lists", "[MATCH]", "list the environments that are usable here"),

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Prepared", "RunConfig", "Settings", "layout_of", "prepare", "without_effect"]
 
+MAX_LEARN_STEPS = 2**31 - 1
+"""Learn steps are counted in 32 bits on the device."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared(RunConfig):
@@ -120,6 +123,11 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
         raise ConfigError(f"seed must be between 0 and {MAX_SEED - config.seeds}, got {config.seed}")
     machine = Machine.here()
     learn_steps = math.ceil(steps / (envs * max(algorithm.unroll, 1)))
+    if learn_steps > MAX_LEARN_STEPS:
+        raise ConfigError(
+            f"{steps:,} steps are {learn_steps:,} learn steps of {envs} environments x {algorithm.unroll} steps; at most "
+            f"{MAX_LEARN_STEPS:,} can be counted. Choose fewer steps, more environments or a longer unroll."
+        )
     whole = algorithm.bind(Spec(source.spec, envs, learn_steps)).graph()
     plan = resolve(
         config.plan,
