@@ -85,6 +85,7 @@ class Parsed(Exception):
 @pytest.fixture
 def begins_nothing(monkeypatch):
     """Commands are parsed in full, and stop where they would do something."""
+    import weft.cli.chaos
     import weft.cli.checkpoints
     import weft.cli.evaluate
     import weft.cli.lists
@@ -96,6 +97,7 @@ def begins_nothing(monkeypatch):
         raise Parsed
 
     monkeypatch.setattr(weft.cli.train, "_train", stop)
+    monkeypatch.setattr(weft.cli.chaos, "storm", stop)
     monkeypatch.setattr(weft.cli.checkpoints, "_check", stop)
     monkeypatch.setattr(weft.cli.evaluate, "_evaluate", stop)
     monkeypatch.setattr(weft.cli.show, "_draw_run", stop)

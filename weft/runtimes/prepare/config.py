@@ -125,8 +125,8 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
     learn_steps = math.ceil(steps / (envs * max(algorithm.unroll, 1)))
     if learn_steps > MAX_LEARN_STEPS:
         raise ConfigError(
-            f"{steps:,} steps are {learn_steps:,} learn steps of {envs} environments x {algorithm.unroll} steps; at most "
-            f"{MAX_LEARN_STEPS:,} can be counted. Choose fewer steps, more environments or a longer unroll."
+            f"{steps:,} steps are {learn_steps:,} learn steps of {envs} environments x {algorithm.unroll} steps; "
+            f"at most {MAX_LEARN_STEPS:,} can be counted. Choose fewer steps, more environments or a longer unroll."
         )
     whole = algorithm.bind(Spec(source.spec, envs, learn_steps)).graph()
     plan = resolve(
