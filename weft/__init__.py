@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from weft.algorithms.a2c import A2C
     from weft.algorithms.impala import IMPALA
     from weft.algorithms.ppo import PPO
-    from weft.api import evaluate, load, show, train
+    from weft.api import evaluate, load, make, show, train
     from weft.core.errors import ConfigError, WeftError
     from weft.core.replicas import mean_over_replicas
     from weft.core.specs import Box, Discrete, EnvSpec, MultiBinary, MultiDiscrete, Spec
@@ -43,6 +43,7 @@ _HOME = {
     "train": "weft.api",
     "evaluate": "weft.api",
     "load": "weft.api",
+    "make": "weft.api",
     "show": "weft.api",
     "ConfigError": "weft.core.errors",
     "WeftError": "weft.core.errors",
@@ -109,6 +110,7 @@ __all__ = [
     "WeftError",
     "evaluate",
     "load",
+    "make",
     "mean_over_replicas",
     "register_role",
     "several_policies",

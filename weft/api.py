@@ -91,6 +91,25 @@ def evaluate(
     return evaluate_policy(policy, opened.source, episodes=episodes, seed=opened.summary["seed"])
 
 
+def make(run: Run | str | Path, *, root: str | Path = Settings.root, render: bool = False, trust: bool = False) -> Any:
+    """One ``gymnasium.Env`` as the run's policy saw it in training, with the same options and preprocessing.
+
+    ``run.policy`` takes its observations, and its actions are ``run.policy``'s. With ``render``, its ``render()`` gives
+    the screen. The caller closes it. ``root`` and ``trust`` are ``load``'s. Raises ConfigError where there is no such
+    form, or the run was loaded without its environment.
+    """
+    opened = run if isinstance(run, Run) else load(run, root=root, trust=trust)
+    source = opened.source
+    if source is None:
+        raise ConfigError(f"run {opened.folder.name!r} was loaded for its policy only: load it with its environment")
+    if source.single is None:
+        kind = "is in JAX" if source.pure is not None else "comes in whole batches"
+        raise ConfigError(
+            f"environment {source.name!r} {kind}: it cannot be made as one gymnasium.Env. weft.evaluate(run) plays it."
+        )
+    return source.single(render)
+
+
 def show(
     algorithm: Algorithm | str,
     environment: EnvLike,

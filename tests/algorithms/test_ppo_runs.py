@@ -252,3 +252,30 @@ def test_a_metric_that_is_no_number_is_refused():
     engine = started(Wrong(**SMALL), Counter(), envs=4)
     with pytest.raises(ConfigError, match=r"metric 'advantages' has the shape \[16\]; a metric is one number"):
         engine.advance(1)
+
+
+class Generous(Counter):
+    """A counter whose rewards are ten times as large."""
+
+    def step(self, state, action, key):
+        state, transition = super().step(state, action, key)
+        return state, transition._replace(reward=10.0 * transition.reward)
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+def test_rewards_are_scaled_and_clipped_for_the_learner_alone(normalise):
+    def learned(environment, **fields):
+        engine = started(weft.PPO(**SMALL, **fields, normalise_rewards=normalise), environment, envs=4)
+        report = engine.advance(3)()
+        return train_state(engine).params, sum(total for _, total, _ in report.episodes[0])
+
+    (plain, returns), (scaled, generous) = learned(Counter(3)), learned(Generous(3), reward_scale=0.1)
+    assert farthest(plain, scaled) < 1e-6
+    assert generous == pytest.approx(10 * returns)
+    least = 1e-3  # below every reward of a counter: all become the same
+    clipped, told = learned(Counter(3), reward_clip=least)
+    (alike, ten) = learned(Generous(3), reward_clip=least)
+    assert farthest(clipped, alike) == 0
+    assert (told, ten) == (returns, generous)
+    if not normalise:
+        assert farthest(clipped, plain) > 0

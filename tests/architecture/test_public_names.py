@@ -41,6 +41,7 @@ NAMES = [
     "WeftError",
     "evaluate",
     "load",
+    "make",
     "mean_over_replicas",
     "register_role",
     "several_policies",

@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 from command_line import SMALL, Weft
 
@@ -120,6 +121,7 @@ def test_what_is_not_installed_says_what_to_install(
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == package else find(name, *a))
     monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(gym.registry, arguments[0], raising=False)  # which Gymnasium loads by itself
     code, out, err = train(*arguments)
     assert (code, out) == (1, "")
     assert err.endswith(f"which is not installed. Run: pip install 'weft[{extra}]'\n")

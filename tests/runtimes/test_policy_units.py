@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import gymnasium as gym
 import numpy as np
+import pytest
 
 import weft
+from weft.core.errors import ConfigError
+from weft.envs.registry import open_environment
 
 
 class Shifted(gym.Env):
@@ -41,3 +46,20 @@ def test_a_multi_discrete_space_of_several_axes(tmp_path):
     run = small(Grid, tmp_path)
     assert run.policy(np.zeros(2, np.float32)).shape == (2, 2)
     assert run.policy(np.zeros((5, 2), np.float32)).shape == (5, 2, 2)
+
+
+def test_a_jax_environment_cannot_be_made_alone():
+    """``weft.make`` gives a gymnasium.Env, or says why not."""
+    source = open_environment("weft:CartPole-v1")
+    run = weft.Run(Path("runs/one"), weft.PPO(), {}, {}, source=source)
+    with pytest.raises(ConfigError, match=r"'weft:CartPole-v1' is in JAX.*weft.evaluate\(run\) plays it"):
+        weft.make(run)
+
+
+@pytest.mark.parametrize("vector", ["native", "each"])
+def test_an_environment_is_made_as_the_policy_saw_it(vector):
+    source = open_environment("CartPole-v1", vector=vector, sutton_barto_reward=True)
+    env = weft.make(weft.Run(Path("runs/one"), weft.PPO(), {}, {}, source=source), render=True)
+    assert env.unwrapped._sutton_barto_reward
+    assert env.render_mode == "rgb_array"
+    env.close()

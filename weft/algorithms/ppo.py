@@ -26,6 +26,7 @@ from weft.ops import losses, masked, statistics
 from weft.ops.gae import gae
 from weft.ops.optimizers import bounded_optimizer
 from weft.ops.recursion import revalued
+from weft.ops.rewards import reshaped
 from weft.ops.schedules import linear
 from weft.ops.shuffling import random_order
 from weft.ops.vtrace import vtrace
@@ -52,6 +53,8 @@ class PPO(ActorCritic):
     target_kl: float | None = None  # once the policy has moved this far, the batch's remaining updates are skipped
     normalise_advantages: bool = True  # in each minibatch
     normalise_observations: bool = False  # by running mean and deviation; only floats
+    reward_scale: float = 1.0  # rewards are multiplied by this
+    reward_clip: float | None = None  # and then clipped to between -this and this; returns are reported without
     normalise_rewards: bool = False  # by the running deviation of the discounted return
     vtrace: bool = False  # V-trace instead of GAE: for batches that older params made
 
@@ -112,7 +115,13 @@ class PPO(ActorCritic):
 
     def _discounted(self, before: Array, timestep: Timestep) -> Array:
         """The discounted return up to and including the reward that ``timestep`` brings."""
-        return self.discount * before + timestep.reward
+        return self.discount * before + self._reward(timestep.reward)
+
+    def _reward(self, reward: Array) -> Array:
+        """A reward as the learner takes it."""
+        if self.reward_scale == 1.0 and self.reward_clip is None:
+            return reward
+        return reshaped(reward, self.reward_scale, self.reward_clip)
 
     def _normalised(self, params: Params, observation: Tree) -> Tree:
         if params.observations is None:
@@ -153,7 +162,7 @@ class PPO(ActorCritic):
 
         The policy saw observations normalised by the old statistics, so the samples are normalised by them too.
         """
-        before, observation, reward = params, self._normalised(params, batch.observation), batch.reward
+        before, observation, reward = params, self._normalised(params, batch.observation), self._reward(batch.reward)
         if params.observations is not None:
             new = statistics.update(params.observations, batch.observation, batch.valid, mean_over_replicas)
             params = params._replace(observations=new)
@@ -187,7 +196,7 @@ class PPO(ActorCritic):
         ended = batch.terminated | batch.truncated
         valid = jnp.ones_like(ended) if batch.valid is None else batch.valid
         start = jnp.where(batch.first[0], 0.0, batch.extras["discounted_return"][0])
-        _, reached = jax.lax.scan(step, start, (batch.reward, ended, valid))
+        _, reached = jax.lax.scan(step, start, (self._reward(batch.reward), ended, valid))
         return reached
 
     def _revalue(self, params: Params, batch: Unroll, observation: Tree) -> tuple[Array, Array, Array]:

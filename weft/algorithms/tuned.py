@@ -36,7 +36,12 @@ _VECTORS = {
 _DISCRETE = {**_VECTORS, "learning_rate": 5e-4, "entropy_cost": 0.005, "discount": 0.995, "trace_decay": 0.97}
 _CONTINUOUS = {**_VECTORS, "learning_rate": 3e-4, "entropy_cost": 0.0}
 
+# Scores differ by orders of magnitude from game to game: what is learned from is clipped, what is told is not.
+# The values are those of the literature.
+_ATARI = {"reward_clip": 1.0, "learning_rate_end": 0.0}
+
 _PPO: list[tuple[str, Tuned]] = [
+    ("ALE/*", Tuned(8, 10_000_000, {**_ATARI, "learning_rate": 2.5e-4, "clip": 0.1})),
     (
         "*CartPole*",
         Tuned(32, 300_000, {**_CLASSIC, "unroll": 32, "learning_rate": 2e-3, "epochs": 8, "discount": 0.98}),
@@ -98,6 +103,7 @@ _ONE_UPDATE = {**_CLASSIC, "unroll": 16, "learning_rate": 5e-3}
 _MEMORY = {**_CLASSIC, "unroll": 16, "learning_rate": 3e-3, "optimizer": "adam"}
 
 _ACTOR_CRITIC: list[tuple[str, Tuned]] = [
+    ("ALE/*", Tuned(16, 10_000_000, {**_ATARI, "learning_rate": 6e-4, "unroll": 20})),
     ("*CartPole*", Tuned(32, 400_000, {**_ONE_UPDATE, "reward_scale": 0.1})),
     ("*Acrobot*", Tuned(32, 500_000, {**_ONE_UPDATE, "reward_scale": 0.1})),
     ("*Catch*", Tuned(32, 150_000, _ONE_UPDATE)),

@@ -98,7 +98,7 @@ def open_factory(name: str, factory: Factory, options: Mapping[str, Any], vector
         attempt(name, "close", made.close)
         raise ConfigError(f"environment {name!r}: its factory makes single environments: use vector='each'")
     spec = probe(name, lambda: made)
-    return EnvSource(name, spec, host=VectoriserFactory(name, spec, maker), code=code)
+    return EnvSource(name, spec, host=VectoriserFactory(name, spec, maker), code=code, single=maker)
 
 
 def is_jax_env(thing: object) -> bool:

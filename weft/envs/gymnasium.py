@@ -15,6 +15,7 @@ from gymnasium.envs.registration import EnvSpec as GymSpec
 from gymnasium.envs.registration import load_env_creator
 
 from weft.core.errors import ConfigError, MissingExtra, UnknownName
+from weft.envs.atari import AtariBatchMaker, AtariMaker, atari_settings, describe_settings, is_atari
 from weft.envs.importing import import_for
 from weft.envs.native import NativeFactory, probe_native
 from weft.envs.probe import probe
@@ -63,16 +64,34 @@ class GymVectorMaker:
 def open_gymnasium(name: str, vector: str, options: Mapping[str, Any], others: Iterable[str] = ()) -> EnvSource:
     """The source for a Gymnasium id; ``others`` are names that are not Gymnasium's but may have been meant."""
     spec = find(name, others)
+    if is_atari(spec):
+        settings = atari_settings(spec, options)
+        if settings is not None:
+            return _open_atari(name, spec.kwargs["game"], settings, vector)
+        options = {option: value for option, value in options.items() if option != "preset"}
     refusal = _no_native(spec, options)
     if vector == "native" and refusal:
         raise ConfigError(f"environment {name!r}: {refusal}. Use vector='each' for our own vectoriser.")
     if vector == "each" or refusal:
         maker = GymMaker(name, dict(options))
         found = probe(name, maker)
-        return EnvSource(name, found, host=VectoriserFactory(name, found, maker))
+        return EnvSource(name, found, host=VectoriserFactory(name, found, maker), single=maker)
     native = GymVectorMaker(name, dict(options))
     found = probe_native(name, lambda: native(2))
-    return EnvSource(name, found, host=NativeFactory(name, found, native))
+    single = GymMaker(name, dict(options))
+    return EnvSource(name, found, host=NativeFactory(name, found, native), single=single)
+
+
+def _open_atari(name: str, game: str, settings: dict[str, Any], vector: str) -> EnvSource:
+    """The same game in either form. Alone, each can be resumed where episodes are seeded; in a batch they are quick."""
+    single, about = AtariMaker(game, settings), describe_settings(settings)
+    if vector == "each":
+        found = probe(name, single)
+        return EnvSource(name, found, host=VectoriserFactory(name, found, single), single=single, about=about)
+    batches = AtariBatchMaker(game, settings)
+    found = probe_native(name, lambda: batches(2))
+    host = NativeFactory(name, found, batches, by_row=True)
+    return EnvSource(name, found, host=host, single=single, about=about)
 
 
 def find(name: str, others: Iterable[str] = ()) -> GymSpec:
@@ -92,6 +111,8 @@ def find(name: str, others: Iterable[str] = ()) -> GymSpec:
 
 def _no_native(spec: GymSpec, options: Mapping[str, Any]) -> str:
     """Why the native vector environment cannot be used; empty where it can."""
+    if is_atari(spec):
+        return "ale-py's vector environment always preprocesses, and preset 'none' is the game as it is registered"
     if spec.vector_entry_point is None:
         return "it registers no native vector environment"
     if spec.additional_wrappers:

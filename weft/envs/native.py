@@ -46,6 +46,7 @@ class NativeFactory:
     name: str
     spec: EnvSpec
     make: MakeVector
+    by_row: bool = False  # each row depends on its own seed alone, as in our vectoriser
 
     def __call__(self, num_envs: int, seed: int, first_index: int = 0, render: bool = False) -> HostEnv:
         """Make one vector environment of ``num_envs``, not yet reset."""
@@ -97,11 +98,18 @@ def probe_native(name: str, make: Callable[[], VectorEnv[Any, Any, Any]]) -> Env
 
 
 class NativeVector:
-    """A ``HostEnv`` over a vector environment. Environment ``i``'s randomness depends on the batch it is in."""
+    """A ``HostEnv`` over a vector environment.
+
+    Environment ``i``'s randomness depends on the batch it is in, unless the vector environment says ``seeds_rows``: its
+    ``reset`` then gets a list with the seed of each row.
+    """
 
     def __init__(self, spec: EnvSpec, env: VectorEnv[Any, Any, Any], seed: int, first_index: int = 0) -> None:
         self._spec, self._env, self._num_envs = spec, env, env.num_envs
-        self._seed, self._first_index = host_seed(seed, first_index), first_index
+        self._first_index = first_index
+        self._seed: int | list[int] = host_seed(seed, first_index)
+        if getattr(env, "seeds_rows", False):  # as our vectoriser does
+            self._seed = [host_seed(seed, first_index + row) for row in range(self._num_envs)]
         self._mode = autoreset_mode(env, spec.name)
         space = env.single_observation_space
         self._writer = ObservationWriter(space, (self._num_envs,))
@@ -180,7 +188,9 @@ class NativeVector:
     def restore(self, snapshot: Snapshot, out: Timestep) -> list[int]:
         """In place of ``reset``: every row begins a fresh episode from a new seed, and is returned."""
         steps = int(snapshot.get("steps", 0))
-        self._begin(host_seed(self._seed, steps + 1), out)
+        seeds = self._seed if isinstance(self._seed, list) else [self._seed]
+        again = [host_seed(seed, steps + 1) for seed in seeds]
+        self._begin(again if isinstance(self._seed, list) else again[0], out)
         self._steps = steps
         return list(range(self._num_envs))
 
@@ -190,8 +200,8 @@ class NativeVector:
             self._closed = True
             self._call("close", self._env.close)
 
-    def _begin(self, seed: int, out: Timestep) -> None:
-        observation, info = self._call("reset", lambda: self._env.reset(seed=seed))
+    def _begin(self, seed: int | list[int], out: Timestep) -> None:
+        observation, info = self._call("reset", lambda: self._env.reset(seed=seed))  # type: ignore[arg-type]
         self._steps = 0
         self._ended.fill(False)
         targets = leaves_of(out.observation)

@@ -119,7 +119,8 @@ class EnvSource:
     """An environment by name, ready to be made: exactly one of ``pure`` and ``host`` is set.
 
     ``code`` is the identity (``core.identity``) of the object or the factory that it comes from, where its name does
-    not say enough.
+    not say enough. ``single`` makes one ``gymnasium.Env`` of it (the flag: to be rendered), where there is such a form;
+    ``about`` says what is done to the environment before a policy sees it, where anything is.
     """
 
     name: str
@@ -127,6 +128,8 @@ class EnvSource:
     pure: JaxEnv | None = None
     host: HostFactory | None = None
     code: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    single: Callable[[bool], Any] | None = field(default=None, repr=False, compare=False)
+    about: str = field(default="", repr=False, compare=False)
 
 
 EnvLike: TypeAlias = str | JaxEnv | EnvSource | Callable[[], Any]

@@ -34,6 +34,8 @@ def summarise(prepared: Prepared, counters: Counters, folder: Path, how: str, pa
         "exit": how,
         "run": str(folder),
     }
+    if prepared.source.about:
+        summary["preprocessing"] = prepared.source.about
     if prepared.seeds:
         summary["seeds"] = [
             {

@@ -127,6 +127,8 @@ class _Execution:
                 lookout.say = telemetry.warn
                 for warning in self.warnings:
                     telemetry.warn(warning)
+                if about := self.prepared.source.about:
+                    telemetry.note(f"{self.prepared.source.name}: {about}")
                 try:
                     self._train(engine, telemetry)
                 except Abandoned:

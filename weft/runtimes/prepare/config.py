@@ -231,7 +231,7 @@ def _opened(config: RunConfig) -> tuple[EnvSource, str]:
         return open_environment(config.environment, vector=vector, **config.env_options)
 
     source, vector = opened(config.vector), config.vector
-    if not config.lockstep or not isinstance(source.host, NativeFactory):
+    if not config.lockstep or not isinstance(source.host, NativeFactory) or (source.host.by_row and vector == "native"):
         return source, vector
     reason = (
         "In lockstep the result is the same for every plan, and a native batch is seeded as a whole: its episodes "
