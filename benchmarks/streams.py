@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from benchmarks.worker import ROOT
 from weft.core.delivery import Delivery
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec, Created, Stamp
-from weft.streams.registry import create, open_reader, open_writer
+from weft.streams.registry import SOCKET_SCHEMES, create, open_reader, open_writer
 from weft.streams.schema import array_specs
 
 MEBIBYTE = 1 << 20
@@ -43,24 +44,28 @@ def cases(options: Options, stack: ExitStack) -> list[Case]:
         made.append(case)
     made.append(_round_trips(options, stack))
     for size in SIZES:
-        title = f"streams: messages of {size // MEBIBYTE} MiB over loopback TCP, from memory to memory"
-        case = Case(title, "MiB/s", {}, [Comparison("Weft tcp", ("bare socket",), 0.60)])
-        _add(case, options, stack, size, {"bare socket": _bare_socket, "Weft tcp": _weft_tcp})
+        title = f"streams: messages of {size // MEBIBYTE} MiB over sockets, from memory to memory"
+        aims = [Comparison("Weft ipc", ("bare socket",), 0.60), Comparison("Weft tcp", ("bare socket",))]
+        case = Case(title, "MiB/s", {}, aims)
+        ours = {f"Weft {scheme}": partial(_weft_socket, scheme=scheme) for scheme in SOCKET_SCHEMES}
+        _add(case, options, stack, size, {"bare socket": _bare_socket, **ours})
         made.append(case)
     made[0].notes.append(
         f"Bare: the same copies over a mapping of {SLOTS} slots, with a counting eventfd for each direction."
     )
-    made[-1].notes.append("Bare: sendall from one buffer, recv_into another.")
+    made[-1].notes.append("Bare: sendall from one buffer, recv_into another, over loopback TCP. Weft's tcp encrypts.")
     return made
 
 
 class Far:
     """The other process; told how many messages to send, it does, and then says how it went."""
 
-    def __init__(self, stack: ExitStack, kind: str, fds: tuple[int, ...], **told: Any) -> None:
+    def __init__(
+        self, stack: ExitStack, kind: str, fds: tuple[int, ...], module: str = "benchmarks.streams_far", **told: Any
+    ) -> None:
         self.kind = kind
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.streams_far", kind, json.dumps(told)],
+            [sys.executable, "-m", module, kind, json.dumps(told)],
             cwd=ROOT,
             pass_fds=fds,
             stdin=subprocess.PIPE,
@@ -179,12 +184,17 @@ def _bare_ring(stack: ExitStack, kind: str, size: int, slots: int) -> tuple[Bare
     return ring, Far(stack, kind, (memory, full, free), memory=memory, size=size, slots=slots, full=full, free=free)
 
 
-def _weft_tcp(stack: ExitStack, size: int) -> tuple[Far, Callable[[int], None]]:
-    created, (mine, theirs) = _channel(stack, "tcp", np.ones(size, np.uint8)), _bells(stack)
+def _weft_socket(stack: ExitStack, size: int, scheme: str) -> tuple[Far, Callable[[int], None]]:
+    created, (mine, theirs) = _channel(stack, scheme, np.ones(size, np.uint8)), _bells(stack)
     reader = open_reader(created.spec, mine, theirs)
     stack.callback(reader.close)
     far = Far(
-        stack, "weft", (*mine.fds, *theirs.fds), spec=created.spec.to_json(), bells=[theirs.fds, mine.fds], fill=False
+        stack,
+        "weft",
+        (*created.fds, *mine.fds, *theirs.fds),
+        spec=created.spec.to_json(),
+        bells=[theirs.fds, mine.fds],
+        fill=False,
     )
 
     def take(count: int) -> None:

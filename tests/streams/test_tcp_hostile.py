@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import zmq
 from channels import BLOCK, LATEST, SIMPLE, Channel, arrays, eventually, got, nothing_leaks
+from insider import Insider
 
 from weft.core.errors import ChannelError, ConfigError
 from weft.streams.channel import ChannelSpec, Reader, Stamp, Writer
-from weft.streams.door import listen
 from weft.streams.endpoints import parse_address
 from weft.streams.registry import SOCKET_SCHEMES, create
 from weft.streams.schema import fingerprint
@@ -32,41 +32,6 @@ NOTHING = (0, 0, 0, 0, 0, 0)
 def clean() -> Iterator[None]:
     with nothing_leaks():
         yield
-
-
-class Insider:
-    """A ZeroMQ socket that was given what an end is given, keys and all, and talks as it likes; closes everything."""
-
-    def __init__(self, kind: int, channel: Channel) -> None:
-        self.address = parse_address(channel.spec.address, channel.spec.name)
-        keys = self.address.keys(channel.spec.name)
-        self._context = zmq.Context()
-        self.socket = self._context.socket(kind)
-        if kind == zmq.ROUTER:
-            if keys is not None:
-                self.socket.setsockopt(zmq.CURVE_SERVER, 1)
-                self.socket.setsockopt(zmq.CURVE_SECRETKEY, keys.server_secret)
-            listen(self.socket, self.address)
-        else:
-            if keys is not None:
-                self.socket.setsockopt(zmq.CURVE_SERVERKEY, keys.server_public)
-                self.socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.client_public)
-                self.socket.setsockopt(zmq.CURVE_SECRETKEY, keys.client_secret)
-            self.socket.connect(self.address.endpoint)
-
-    def say(self, *frames: Any) -> None:
-        self.socket.send_multipart([f if isinstance(f, bytes) else encode(f) for f in frames])
-
-    def hear(self) -> list[bytes]:
-        assert self.socket.poll(5000)
-        return self.socket.recv_multipart()
-
-    def __enter__(self) -> Insider:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.socket.close(linger=0)
-        self._context.term()
 
 
 def unexpected(end: Any) -> int:
