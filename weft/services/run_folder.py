@@ -120,6 +120,8 @@ class RunFolder:
         """
         dropped = 0
         kept = []
+        if not self.is_held():
+            raise RunError(f"cannot write {self.metrics}: the folder was removed or replaced while the run had it")
         try:
             with self.metrics.open("rb") as lines:
                 for line in lines:
@@ -134,6 +136,15 @@ class RunFolder:
         except OSError as error:
             raise _cannot("write", self.metrics, error) from error
         return dropped
+
+    def is_held(self) -> bool:
+        """Whether the folder that has this path is the one that was opened: it may have been removed or replaced."""
+        if self.lock is None:
+            return False
+        try:
+            return os.path.samestat(os.fstat(self.lock), os.stat(self.path / _LOCK))
+        except OSError:
+            return False
 
     def close(self) -> None:
         """Let go of the lock; more than once does no harm."""
@@ -151,6 +162,8 @@ class RunFolder:
         self.close()
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
+        if not self.is_held():
+            raise RunError(f"cannot write {self.path / name}: the folder was removed or replaced while the run had it")
         try:
             _write_json(self.path / name, content)
         except OSError as error:
@@ -179,7 +192,7 @@ def open_run(
     path = _path_of(root, name)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        lock = _lock(path)
+        lock = lock_folder(path)
     except OSError as error:
         raise _cannot("use", path, error) from error
     try:
@@ -282,7 +295,8 @@ def _path_of(root: Path, name: str) -> Path:
     return root / name
 
 
-def _lock(path: Path) -> int:
+def lock_folder(path: Path) -> int:
+    """Lock a run's folder for this process: a descriptor that holds the lock until it is closed. Raises RunError."""
     descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -61,6 +61,12 @@ class Telemetry:
             if isinstance(feed.sink, Reopens):
                 feed.sink.reopen(env_steps)
 
+    def mend(self, env_steps: int) -> None:
+        """Have sinks in trouble open their files anew: the folder that they are in may be there again."""
+        for feed in self._feeds:
+            if feed.lost and isinstance(feed.sink, Reopens):
+                feed.sink.reopen(env_steps)
+
     def note(self, text: str) -> None:
         """Say something in passing, on the screen."""
         with suppress(OSError):

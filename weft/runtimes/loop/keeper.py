@@ -3,6 +3,7 @@
 begins                     from the newest checkpoint that is whole and its own; never silently from scratch
 every now and then         the state is copied to memory and written from there, while training goes on
 a write fails              training goes on, the user is told, the next is tried in time
+the folder is removed      it is made again with the next write, and the user is told
 a worker takes the state   the last state that was saved is still in memory: the folder is not needed
 ends                       waits until the last state is on the disk, and fails where that cannot be
 """
@@ -29,14 +30,19 @@ Kept = tuple[Tree, dict[str, Any]]
 
 
 class Keeper:
-    """Saves and brings back the state of one execution. ``warn`` is told what a user should know; the loop sets it."""
+    """Saves and brings back the state of one execution.
+
+    ``warn`` is told what a user should know, ``on_saved`` is called after a write that succeeded; the loop sets both.
+    """
 
     def __init__(self, prepared: Prepared, settings: Settings, folder: RunFolder) -> None:
         self.warn: Callable[[str], None] = lambda text: None
+        self.on_saved: Callable[[], None] = lambda: None
         self.saved_steps = 0  # learn steps in the newest checkpoint; 0 where there is none
         self._folder, self._interval = folder, settings.checkpoint_seconds
         self._every = settings.keep_every
-        self._saver = Saver(folder, Retention(settings.keep_checkpoints, settings.keep_best, settings.keep_every))
+        self._retention = Retention(settings.keep_checkpoints, settings.keep_best, settings.keep_every)
+        self._saver: Saver | None = None
         self._in_workers = prepared.in_workers
         self._latest: Kept | None = None  # of a run in workers, which may lose its state
         self._tried_at, self._tried_env_steps = time.monotonic(), 0
@@ -66,11 +72,15 @@ class Keeper:
         found = checkpoints.load_latest(self._folder.checkpoints, template, self.warn, run=self._folder.id)
         return None if found is None else found[:2]
 
+    def open(self) -> None:
+        """The run has begun, and its folder tells what it does: from now on it may be saved."""
+        self._saver = Saver(self._folder, self._retention)
+
     def is_due(self, env_steps: int) -> bool:
         """Whether it is time to save again, or a stretch of ``keep_every`` begins; not while one is being written."""
         late = time.monotonic() - self._tried_at > self._interval
         begins = self._every > 0 and env_steps // self._every > self._tried_env_steps // self._every
-        return (late or begins) and not self._saver.busy
+        return (late or begins) and (self._saver is None or not self._saver.busy)
 
     def save(self, tree: Tree, document: dict[str, Any], counters: Counters) -> None:
         """Copy the state, and begin to write it; training may go on at once. A failure is warned of, now or later.
@@ -109,14 +119,18 @@ class Keeper:
             mean if math.isfinite(mean) else None,
             min(window.total for window in counters.windows),
         )
+        assert self._saver is not None
         self._saver.write(checkpoints.pack(counters.learn_steps, tree, document, label), counters.env_steps)
 
     def _look(self, wait: bool) -> Exception | None:
-        written = self._saver.ended(wait=wait)
+        written = None if self._saver is None else self._saver.ended(wait=wait)
         if written is None:
             return None
+        if written.note:
+            self.warn(written.note)
         if written.error is None:
             self.saved_steps = written.step
+            self.on_saved()
             if self._failing:
                 self.warn(f"saving works again: {written.env_steps:,} env steps are safe")
             self._failing = False

@@ -8,27 +8,33 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from weft.core.errors import WeftError
+from weft.core.errors import CheckpointError, WeftError
 from weft.core.types import Tree
 from weft.runtimes.loop.engine import is_key
 from weft.services import checkpoints
 from weft.services.checkpoints import Packed, Retention
 from weft.services.run_folder import RunFolder
+from weft.services.tenure import Tenure
 
 
 class Written(NamedTuple):
-    """How a write ended: ``error`` is None where the checkpoint is on the disk."""
+    """How a write ended: ``error`` is None where the checkpoint is on the disk; ``note`` is what else happened."""
 
     step: int
     env_steps: int
     error: Exception | None
+    note: str
 
 
 class Saver:
-    """Writes into a run's folder, so that training goes on meanwhile. One thread uses it."""
+    """Writes into a run's folder, so that training goes on meanwhile. One thread uses it; made once the run has begun.
+
+    A folder that was removed is made again, and one that became another's is left alone (``services.tenure``).
+    """
 
     def __init__(self, folder: RunFolder, keep: Retention) -> None:
         self._folder, self._keep = folder, keep
+        self._tenure = Tenure(folder)
         self._thread: threading.Thread | None = None
         self._written: Written | None = None
 
@@ -54,11 +60,16 @@ class Saver:
 
     def _write(self, packed: Packed, env_steps: int) -> None:
         error: Exception | None = None
+        note = ""
         try:
+            note = self._tenure.confirm()
             checkpoints.write(self._folder.checkpoints, packed, self._keep)
-        except (WeftError, OSError, MemoryError, RuntimeError) as failed:  # the last two: a device or memory gave out
+        except OSError as failed:
+            words = f"cannot use {self._folder.path}: {failed.strerror or failed}. Make it writable, or bring it back."
+            error = CheckpointError(words)
+        except (WeftError, MemoryError, RuntimeError) as failed:  # the last two: a device or memory gave out
             error = failed
-        self._written = Written(packed.step, env_steps, error)
+        self._written = Written(packed.step, env_steps, error, note)
 
 
 def on_host(tree: Tree) -> Tree:

@@ -123,6 +123,7 @@ class _Execution:
                         self._sum_up({}, "failed", error)
                 raise
             self.folder.begin()
+            self.keeper.open()
             with self._telemetry(resumed_at) as telemetry:
                 lookout.say = telemetry.warn
                 for warning in self.warnings:
@@ -229,6 +230,7 @@ class _Execution:
     def _train(self, engine: Engine, telemetry: Telemetry) -> None:
         """Loop to the end; where a worker took the learner's state with it, on again from the last that was saved."""
         engine.warn = self.keeper.warn = telemetry.warn
+        self.keeper.on_saved = lambda: telemetry.mend(self.counters.env_steps) if self.folder.is_held() else None
         lost = False
         while True:
             try:
@@ -351,9 +353,9 @@ class _Execution:
         )
 
     def _is_saved(self) -> bool:
-        """Whether the newest learn step is in a checkpoint."""
+        """Whether the newest learn step is in a checkpoint, in a folder that is still there."""
         self.keeper.look(wait=True)
-        return self.counters.learn_steps == self.keeper.saved_steps
+        return self.counters.learn_steps == self.keeper.saved_steps and self.folder.is_held()
 
     def _state(self, engine: Engine) -> tuple[Any, dict[str, Any]]:
         """The engine's state and the run's counters, to be saved."""

@@ -10,11 +10,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -62,6 +62,7 @@ class Launcher:
         self, blueprint: Blueprint, specs: Mapping[str, ChannelSpec], common: Mapping[str, Any], logs: Path
     ) -> None:
         self.blueprint, self.logs = blueprint, logs
+        self.warn: Callable[[str], None] = lambda text: None  # what a user should know; the pool sets it
         sizes = [len(blueprint.sides), len(blueprint.wires)]
         self.account = Account(*sizes)
         self.bells = {side.index: Bell() for side in blueprint.sides}
@@ -95,11 +96,10 @@ class Launcher:
         for side in spec.sides:
             self.account.sides[side][[OfSide.BEAT, OfSide.DOING]] = 0  # of the life before
         link, theirs = Link.pair()
-        self.logs.mkdir(parents=True, exist_ok=True)
         # Until it ignores them by itself, a worker must not be hit by signals that are meant for the whole group.
         masked = signal.pthread_sigmask(signal.SIG_BLOCK, MASKED)
         try:
-            with (self.logs / f"{spec.name}.log").open("ab") as log:
+            with self._open_log(spec.name) as log:
                 process = subprocess.Popen(
                     [sys.executable, "-m", "weft.runtimes.workers.worker", str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
@@ -123,6 +123,16 @@ class Launcher:
         }
         with suppress(LinkClosed):  # killed already: ``hear`` reports it
             link.say("task", task, arrays)
+
+    def _open_log(self, name: str) -> BinaryIO:
+        """A worker's log; where it cannot be opened, nothing, which is said: a full disk must not end a run."""
+        path = self.logs / f"{name}.log"
+        try:
+            self.logs.mkdir(parents=True, exist_ok=True)
+            return path.open("ab")
+        except OSError as error:
+            self.warn(f"cannot open {path}: {error.strerror or error}. Worker {name} runs without a log.")
+            return open(os.devnull, "ab")
 
     def hear(self, timeout: float) -> list[Heard]:
         """What workers have sent, or that they are gone; waits up to ``timeout`` seconds for the first.

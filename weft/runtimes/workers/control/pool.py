@@ -83,6 +83,7 @@ class WorkerPool:
         self.supervisor.recovered(tuple(worker.index for worker in self.blueprint.workers))
         self._watch, self._doubt = Watch(self.blueprint, self.hang_seconds), None
         self._launcher = Launcher(self.blueprint, specs, common, self.logs)
+        self._launcher.warn = self._warn
 
     def dismiss(self, workers: tuple[int, ...]) -> None:
         """End those of these that are alive; the others go on."""

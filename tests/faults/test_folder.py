@@ -1,0 +1,79 @@
+"""A run's folder is deleted, moved, taken by another run, or cannot be written to, while the run trains."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+
+from weft.services.run_folder import open_run
+
+LIVE = ["--envs", "4", "--algo.unroll", "8", "--algo.minibatches", "1", "--algo.epochs", "1", "--algo.hidden", "8"]
+LIVE += ["--steps", "100000000", "--checkpoint-seconds", "1", "--vector", "each"]
+
+
+def contents(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_a_folder_that_is_deleted_is_made_again_and_the_run_resumes_from_it(training):
+    run = training("ppo", "CartPole-v1", *LIVE)
+    run.wait_for_learning(2)
+    run.wait_for_checkpoint()
+    shutil.rmtree(run.folder)
+    run.wait_for_checkpoint()
+    run.wait(lambda: len(run.records()) > 2, what="records in the new folder")
+    assert run.end(signal.SIGINT) == 130
+    assert "metrics.jsonl" in run.err.splitlines()[0], "lost records are said at once"
+    assert "had been removed or moved: it was made again" in run.err
+    assert "Jsonl: works again; records lost: " in run.err
+    assert "Traceback" not in run.err
+    made = json.loads((run.folder / "summary.json").read_text())
+    assert made["saved_learn_steps"] == made["learn_steps"] > 0
+    again = training("ppo", "CartPole-v1", *LIVE)
+    again.wait_for_learning(2)
+    assert again.end(signal.SIGINT) == 130
+    assert again.summary["learn_steps"] > made["learn_steps"]
+    assert again.summary["id"] == made["id"]
+
+
+def test_a_folder_that_another_run_has_taken_is_not_touched(training, tmp_path):
+    run = training("ppo", "CartPole-v1", *LIVE)
+    run.wait_for_learning(2)
+    run.wait_for_checkpoint()
+    shutil.rmtree(run.folder)
+    with open_run(tmp_path, "r", {"another": "run"}, {}):
+        before = contents(run.folder)
+        run.wait(lambda: "is in use by another process" in run.err, what="a warning")
+        assert run.end(signal.SIGINT) == 1
+        assert contents(run.folder) == before
+    assert "Training goes on; saving is tried again in 1 s" in run.err
+    assert "Traceback" not in run.err
+
+
+def test_a_folder_that_is_moved_away_and_back(training, tmp_path):
+    run = training("ppo", "CartPole-v1", *LIVE, "--checkpoint-seconds", "600")
+    run.wait_for_learning(2)
+    run.folder.rename(tmp_path / "elsewhere")
+    run.wait(lambda: "records are lost until it works again" in run.err, what="a warning")
+    (tmp_path / "elsewhere").rename(run.folder)
+    run.wait(lambda: "Jsonl: works again" in run.err, what="recovery")
+    assert run.end(signal.SIGINT) == 130
+    assert run.summary["saved_learn_steps"] == run.summary["learn_steps"]
+
+
+def test_a_worker_whose_log_cannot_be_opened_is_replaced_all_the_same(training):
+    """As in a folder that became read-only, which it never is for the superuser: a file is where logs were."""
+    run = training("ppo", "CartPole-v1", *LIVE, "--plan", "(env+act) | learn")
+    run.wait_for_learning(2)
+    run.wait_for_checkpoint()
+    workers = run.workers()
+    shutil.rmtree(run.folder / "logs")
+    (run.folder / "logs").write_text("in the way")
+    os.kill(workers["env+act-0"], signal.SIGKILL)
+    run.wait(lambda: "Worker env+act-0 runs without a log" in run.err, what="a warning")
+    run.wait_for_learning(3)
+    assert run.end(signal.SIGINT) == 130
+    assert "Traceback" not in run.err
+    assert run.summary["restarts"] == 1
