@@ -70,25 +70,26 @@ def evaluate(
     root: str | Path = Settings.root,
     greedy: bool = True,
     seed: int = 0,
+    policy: str = "",
     trust: bool = False,
 ) -> Evaluation:
     """Play whole episodes with a run's policy: mean, deviation, and each return.
 
     Of a run with several seeds one plays, ``seed``, counted from 0 as in ``run.policy``; the others are played by
     giving theirs. All meet the same episodes, those of ``weft eval``. Raises ConfigError where the run has not so many.
+    Of several policies all play with each other, and ``policy`` names the one whose returns are counted.
     ``root`` and ``trust`` are ``load``'s, for a run that is given by its name or folder.
     """
     from weft.runtimes.policies.evaluate import evaluate_policy
 
     opened = run if isinstance(run, Run) else load(run, root=root, trust=trust)
     assert opened.source is not None
-    if opened.source.spec.teams:
-        raise ConfigError(
-            f"run {opened.folder.name!r} has several policies, and this version evaluates one: play it yourself with "
-            "run.policy(observation, policy=NAME)."
-        )
-    policy = opened.policy_for(seed, greedy=greedy)
-    return evaluate_policy(policy, opened.source, episodes=episodes, seed=opened.summary["seed"])
+    how = {"episodes": episodes, "seed": opened.summary["seed"]}
+    if not opened.teams:
+        return evaluate_policy(opened.policy_for(seed, greedy=greedy, policy=policy), opened.source, **how)
+    if policy not in opened.teams:
+        raise ConfigError(f"run {opened.folder.name!r} has several policies: policy= names {', '.join(opened.teams)}")
+    return evaluate_policy(opened.together(greedy=greedy), opened.source, team=opened.teams[policy], **how)
 
 
 def make(run: Run | str | Path, *, root: str | Path = Settings.root, render: bool = False, trust: bool = False) -> Any:

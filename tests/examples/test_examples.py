@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -37,6 +38,8 @@ def test_every_example_runs_and_prints_its_result(name: str, here: Path, capsys:
     assert out.startswith("return ")
     assert out.endswith(f", kept in {run.folder}\n")
     assert (here / run.folder / "summary.json").exists()
+    loaded = weft.load(run.folder)
+    assert jax.tree.all(jax.tree.map(np.array_equal, loaded.params, run.params)), "as a module it opens again too"
     assert f"\npython examples/{name}.py\n" in example.__doc__
 
 

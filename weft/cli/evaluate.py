@@ -51,8 +51,8 @@ def main(command: str, arguments: list[str]) -> int:
     if flags.json:
         print(msgspec.json.encode(_as_json(results, video)).decode())
         return 0
-    for seed, result in results.items():
-        which = str(folder) if len(results) == 1 else f"{folder}, seed {seed}"
+    for label, result in results.items():
+        which = str(folder) if len(results) == 1 else f"{folder}, {_words(label)}"
         print(
             f"{which}: return {result.return_mean:.2f} ± {result.return_std:.2f} over {result.episodes} episodes "
             f"(from {result.return_min:.1f} to {result.return_max:.1f}; mean length {result.length_mean:.1f})"
@@ -62,8 +62,8 @@ def main(command: str, arguments: list[str]) -> int:
     return 0
 
 
-def _evaluate(flags: EvalFlags, root: Path) -> tuple[Path, dict[int, Evaluation], Path | None]:
-    """The run's folder, the results of each of its seeds, and where the video is."""
+def _evaluate(flags: EvalFlags, root: Path) -> tuple[Path, dict[int | str, Evaluation], Path | None]:
+    """The run's folder, the results of each of its seeds or of its policies by name, and where the video is."""
     from weft.runtimes.prepare.jax_setup import set_up
 
     set_up(cache=True)
@@ -76,13 +76,17 @@ def _evaluate(flags: EvalFlags, root: Path) -> tuple[Path, dict[int, Evaluation]
     opening = Opening(trust=flags.trust)
     run, prepared = open_run_folder(flags.run, root, warn=_warn, opening=opening, checkpoint=flags.checkpoint)
     seed = prepared.seed if flags.seed is None else flags.seed
-    results = {}
-    for k in range(max(prepared.seeds, 1)):
+    results: dict[int | str, Evaluation] = {}
+    for name, team in run.teams.items():  # all play in each, so that all of these are of the same episodes
+        together = run.together(greedy=not flags.sample)
+        results[name] = evaluate_policy(together, prepared.source, episodes=flags.episodes, seed=seed, team=team)
+    for k in range(0 if run.teams else max(prepared.seeds, 1)):
         policy = run.policy_for(k, greedy=not flags.sample)
         results[prepared.seed + k] = evaluate_policy(policy, prepared.source, episodes=flags.episodes, seed=seed)
     video = None
     if flags.video:
-        frames = record_episode(run.policy_for(greedy=not flags.sample), prepared.source, seed=seed)
+        play = run.together if run.teams else run.policy_for
+        frames = record_episode(play(greedy=not flags.sample), prepared.source, seed=seed)
         steps = run.summary.get("env_steps", 0)
         video = write_video(frames, run.folder / "videos" / f"{steps}{suffix}")
     return run.folder, results, video
@@ -94,10 +98,15 @@ def _hush_pygame() -> None:
         os.environ.setdefault(name, value)
 
 
-def _as_json(results: dict[int, Evaluation], video: Path | None) -> dict[str, Any]:
-    each = [{"seed": seed, **result._asdict()} for seed, result in results.items()]
+def _as_json(results: dict[int | str, Evaluation], video: Path | None) -> dict[str, Any]:
+    kind = "policy" if any(isinstance(label, str) for label in results) else "seed"
+    each = [{kind: label, **result._asdict()} for label, result in results.items()]
     row = {**each[0], "video": None if video is None else str(video)}
-    return row if len(each) == 1 else {**row, "seeds": each}
+    return row if len(each) == 1 else {**row, {"policy": "policies", "seed": "seeds"}[kind]: each}
+
+
+def _words(label: int | str) -> str:
+    return label if isinstance(label, str) else f"seed {label}"
 
 
 def _warn(text: str) -> None:

@@ -12,6 +12,7 @@ from weft.core.errors import ConfigError
 from weft.envs.jax_on_host import JaxOnHostFactory
 from weft.envs.protocol import EnvSource, HostFactory
 from weft.runtimes.policies.policy import Policy
+from weft.runtimes.policies.teams import TeamPolicies
 
 EVALUATION_SEED = 1_000_003
 """Added to a run's seed, so that evaluation meets other episodes than training did."""
@@ -29,8 +30,12 @@ class Evaluation(NamedTuple):
     returns: list[float]
 
 
-def evaluate_policy(policy: Policy, source: EnvSource, *, episodes: int, seed: int) -> Evaluation:
+def evaluate_policy(
+    policy: Policy | TeamPolicies, source: EnvSource, *, episodes: int, seed: int, team: str = ""
+) -> Evaluation:
     """Play ``episodes`` episodes, as many environments at a time as is sensible; blocks.
+
+    Where all teams of an environment play, ``team`` is the one whose returns are counted.
 
     Every environment plays the same number, so that short episodes are not counted more often than long ones.
     """
@@ -49,7 +54,7 @@ def evaluate_policy(policy: Policy, source: EnvSource, *, episodes: int, seed: i
         while min(map(len, returns)) < each:
             env.step(policy.act(timestep), timestep)
             counted = np.ones(envs, np.bool_) if timestep.valid is None else np.asarray(timestep.valid)
-            total += np.where(counted, timestep.reward, 0)
+            total += np.where(counted, timestep.reward[team] if team else timestep.reward, 0)
             steps += counted
             for row in np.nonzero(np.asarray(timestep.first) & counted)[0]:
                 if len(returns[row]) < each:
@@ -74,7 +79,7 @@ def evaluate_policy(policy: Policy, source: EnvSource, *, episodes: int, seed: i
 
 
 def record_episode(
-    policy: Policy, source: EnvSource, *, seed: int, max_frames: int = 2000
+    policy: Policy | TeamPolicies, source: EnvSource, *, seed: int, max_frames: int = 2000
 ) -> list[np.ndarray[Any, Any]]:
     """The frames of one episode, uint8 ``[H, W, 3]`` each."""
     env = host_factory(source)(1, seed + EVALUATION_SEED, render=True)

@@ -14,6 +14,7 @@ from weft.envs.protocol import EnvSource
 from weft.graph.algorithm import Algorithm
 from weft.runtimes.actors import actors_of
 from weft.runtimes.policies.policy import Policy
+from weft.runtimes.policies.teams import TeamPolicies
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,16 @@ class Run:
         if (seed, policy) not in self._policies:
             self._policies[seed, policy] = Policy(algorithm, params)
         return self._policies[seed, policy]
+
+    @property
+    def teams(self) -> dict[str, str]:
+        """The team that each of several policies acts for, by the policy's name; empty where there is one policy."""
+        actors = actors_of(self.algorithm.graph())
+        return {actor.name.partition(".")[2]: actor.team for actor in actors} if len(actors) > 1 else {}
+
+    def together(self, *, greedy: bool = True) -> TeamPolicies:
+        """All of several policies, to play with each other."""
+        return TeamPolicies({team: self.policy_for(greedy=greedy, policy=name) for name, team in self.teams.items()})
 
     def _named(self, policy: str) -> tuple[Algorithm, Tree]:
         """The algorithm and the params of a policy; of the only one, unless named."""
