@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -72,6 +73,33 @@ class HangsWhenMade(Walk):
         super().__init__()
         if not _first("made"):
             time.sleep(3600)
+
+
+class Starts(Walk):
+    """Has a process of its own, as a simulator has, and ends it with the environment."""
+
+    apart = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.child = subprocess.Popen(["sleep", "1000"], start_new_session=self.apart)
+        with Path("started").open("a") as file:
+            file.write(f"{self.child.pid}\n")
+
+    def close(self):
+        self.child.terminate()
+        self.child.wait(5.0)
+        with Path("closed").open("a") as file:
+            file.write(f"{self.child.pid}\n")
+
+
+class StartsApart(Starts):
+    """Its process is in a session of its own, and nobody ends it."""
+
+    apart = True
+
+    def close(self):
+        pass
 
 
 class SlowToReplay(Walk):
@@ -169,6 +197,14 @@ def hangs_in_c():
 
 def hangs_when_made():
     return HangsWhenMade()
+
+
+def starts():
+    return Starts()
+
+
+def starts_apart():
+    return StartsApart()
 
 
 def slow_to_replay():

@@ -18,7 +18,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -27,6 +28,8 @@ from weft.envs.whereabouts import environment_in
 from weft.runtimes.loop.engine import Engine
 from weft.runtimes.loop.interrupt import Interrupt
 from weft.runtimes.stacks import frame_of, is_compiling, is_computing
+from weft.services.family import Family, Process
+from weft.services.guard import Guard
 
 LOOK_SECONDS = 0.25
 """From one look to the next: longer ones are not counted, so that nobody is blamed when all of it was stopped."""
@@ -39,13 +42,21 @@ TWICE_SECONDS = 4.0
 
 
 class Lookout(threading.Thread):
-    """Looks at the thread that made it, which trains, until ``close``. ``say`` may be set to what shows warnings."""
+    """Looks at the thread that made it, which trains, until ``close``. ``say`` may be set to what shows warnings.
 
-    def __init__(self, engine: Engine, interrupt: Interrupt, hang_seconds: float, say: Callable[[str], None]) -> None:
+    ``family`` is what environments of this process have started.
+    """
+
+    def __init__(
+        self, engine: Engine, interrupt: Interrupt, hang_seconds: float, family: Family, say: Callable[[str], None]
+    ) -> None:
         super().__init__(daemon=True, name="weft-lookout")
         self._engine, self._interrupt, self._hang_seconds, self.say = engine, interrupt, hang_seconds, say
         self._thread = threading.get_ident()
         self._closed = threading.Event()
+        self.family = family
+        self._guard: Guard | None = None
+        self._guarded: set[Process] = set()
         self._shown: Any = None
         self._idle = 0.0
         self._named = ""  # what does not return
@@ -58,13 +69,34 @@ class Lookout(threading.Thread):
         while not self._closed.is_set():
             self._hear(LOOK_SECONDS)
             self._look()
+            self._follow()
             if self._interrupt:
                 self._press()
 
     def close(self) -> None:
-        """Look no more."""
+        """Look no more, and end what environments have started and not ended themselves."""
         self._closed.set()
         self.join()
+        self.family.end(look=self._engine.progress() is not None)
+        if self._guard is not None:
+            self._guard.close()
+
+    @contextmanager
+    def leaving_out(self) -> Iterator[None]:
+        """What is started inside belongs to no environment."""
+        if self._engine.progress() is not None:
+            self.family.look()
+        yield
+        self.family.leave_out()
+
+    def _follow(self) -> None:
+        """What environments of this process have started must not outlive the run, even if it is killed."""
+        if self._engine.progress() is not None:  # else what it starts are workers
+            self.family.look()
+        for process in self.family.known - self._guarded:
+            self._guard = self._guard or Guard()
+            self._guard.process(process)
+            self._guarded.add(process)
 
     def _hear(self, seconds: float) -> None:
         """Wait, and take signals that the main thread may be unable to."""

@@ -9,7 +9,6 @@ save       every half minute, when asked to stop, and at the end                
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -19,15 +18,14 @@ import jax
 
 from weft.core.errors import (
     EnvironmentFault,
-    LearningDiverged,
     RunError,
-    WeftError,
     WorkerFailed,
 )
 from weft.runtimes.actors import publishers_of
 from weft.runtimes.compiled.engine import MAX_DISPATCH, FusedEngine
 from weft.runtimes.hosted.engine import HostedEngine
 from weft.runtimes.loop.counters import Counters
+from weft.runtimes.loop.diverged import diverged
 from weft.runtimes.loop.engine import Engine, Report, StateLost, params_of
 from weft.runtimes.loop.interrupt import Abandoned, Interrupt, Interrupted, interruptible
 from weft.runtimes.loop.keeper import Keeper
@@ -38,6 +36,7 @@ from weft.runtimes.prepare.config import Prepared, RunConfig, Settings, layout_o
 from weft.runtimes.prepare.drawing import laid_out
 from weft.runtimes.prepare.origin import origin_of
 from weft.services import checkpoints
+from weft.services.family import Family
 from weft.services.made_here import key_trouble
 from weft.services.run_folder import RunFolder, default_name, open_run
 from weft.telemetry.ledger import Ledger
@@ -58,7 +57,9 @@ def train(config: RunConfig, settings: Settings) -> Run:
     Raises WeftError, and what the user's own code raises. A first SIGINT saves and ends the run; a second ends it at
     once, as KeyboardInterrupt, and leaves what was saved before.
     """
+    family = Family.of_this_thread()
     prepared = prepare(config)
+    family.look()  # what the environment that was looked at has started
     name = settings.run or default_name(prepared.name, prepared.source.name, prepared.seed)
     rules = {"may_differ": frozenset({"steps"}), "may_lack": frozenset({"code"})}  # there was none in older runs
     # Before there is a folder, which a command that is put right would find to be of another config.
@@ -70,7 +71,7 @@ def train(config: RunConfig, settings: Settings) -> Run:
         open_run(settings.root, name, prepared.config(), laid_out(prepared), origin=origin, **rules) as folder,
         interruptible() as interrupt,
     ):
-        execution = _Execution(prepared, settings, folder, interrupt)
+        execution = _Execution(prepared, settings, folder, interrupt, family)
         execution.warnings += without_effect(prepared, config, settings)
         execution.warnings += [f"{part} is text, and left out" for part in prepared.source.spec.left_out]
         if (origin["modules"] or origin["script"]) and (trouble := key_trouble()):
@@ -98,8 +99,16 @@ def make_engine(prepared: Prepared, settings: Settings | None = None, logs: Path
 class _Execution:
     """One process's part of a run."""
 
-    def __init__(self, prepared: Prepared, settings: Settings, folder: RunFolder, interrupt: Interrupt) -> None:
-        self.prepared, self.settings, self.folder, self.interrupt = prepared, settings, folder, interrupt
+    def __init__(
+        self, prepared: Prepared, settings: Settings, folder: RunFolder, interrupt: Interrupt, family: Family
+    ) -> None:
+        self.family, self.prepared, self.settings, self.folder, self.interrupt = (
+            family,
+            prepared,
+            settings,
+            folder,
+            interrupt,
+        )
         self.counters = Counters(prepared.series, warm_up=prepared.warm_up)
         self.dispatch_size = 1
         self.warnings: list[str] = []
@@ -108,7 +117,7 @@ class _Execution:
 
     def run(self, engine: Engine) -> Run:
         """Train to the end, an interrupt or an error; leaves a summary, unless interrupted twice. Closes the engine."""
-        lookout = Lookout(engine, self.interrupt, self.settings.hang_seconds, Plain().warn)
+        lookout = Lookout(engine, self.interrupt, self.settings.hang_seconds, self.family, Plain().warn)
         lookout.start()
         try:
             if (finished := self._finished_before(engine)) is not None:
@@ -124,7 +133,9 @@ class _Execution:
                 raise
             self.folder.begin()
             self.keeper.open()
-            with self._telemetry(resumed_at) as telemetry:
+            with lookout.leaving_out():  # a sink may have a process of its own
+                telemetry = self._telemetry(resumed_at)
+            with telemetry:
                 lookout.say = telemetry.warn
                 for warning in self.warnings:
                     telemetry.warn(warning)
@@ -326,31 +337,8 @@ class _Execution:
                 "max_episode_steps to None in its EnvSpec."
             )
         if not report.finite:
-            raise self._diverged(report)
-
-    def _diverged(self, report: Report) -> WeftError:
-        last = self.counters.learn_steps
-        where = f"run {self.folder.name!r}, learn steps {last - report.learn_steps + 1} to {last}"
-        bad = [name for name, values in report.metrics.items() if not all(map(math.isfinite, values.reshape(-1)))]
-        good = ": the last checkpoint is good." if self.keeper.saved_steps else ". There is no checkpoint yet."
-        kept = f"Nothing of it was saved{good}"
-        if report.rewards_finite:
-            bad = bad or ["the params"]
-            cause = ""
-            if self.prepared.source.pure is not None:
-                cause = (
-                    f" If that does not help, check the observations of environment {self.prepared.source.name!r}: "
-                    "those of a JAX environment are not checked at each step, and one that is not a finite number ends "
-                    "like this too."
-                )
-            return LearningDiverged(
-                f"{where}: {', '.join(bad)} stopped being finite. {kept} Try a smaller learning_rate, or "
-                f"normalise_observations and normalise_rewards.{cause}"
-            )
-        return EnvironmentFault(
-            f"{where}: environment {self.prepared.source.name!r} gave a reward that is not a finite number. {kept} "
-            "Check the environment's step for a division by zero or an overflow."
-        )
+            where = f"run {self.folder.name!r}"
+            raise diverged(self.prepared, where, report, self.counters.learn_steps, self.keeper.saved_steps)
 
     def _is_saved(self) -> bool:
         """Whether the newest learn step is in a checkpoint, in a folder that is still there."""

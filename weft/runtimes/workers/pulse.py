@@ -6,6 +6,7 @@ what the worker's sockets have turned away. No JAX.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from contextlib import suppress
@@ -15,6 +16,7 @@ from weft.envs.whereabouts import Whereabouts, environment_in
 from weft.runtimes.stacks import frame_of, is_compiling, is_computing, stack_of
 from weft.runtimes.workers.control.link import Link, LinkClosed
 from weft.runtimes.workers.counting.account import Account, Doing, OfSide
+from weft.services.family import Family
 from weft.streams.tally import TALLY
 
 BEAT_SECONDS = 0.5
@@ -31,6 +33,7 @@ class Pulse(threading.Thread):
         super().__init__(daemon=True, name="weft-pulse")
         self._link, self._hang_seconds = link, hang_seconds
         self._ended = threading.Event()
+        self._family = Family(os.getpid())
         self._counted = (0, 0)  # connections and messages that the account has
         self._sides = [_Beating(side, account.sides[side]) for side in sides]
 
@@ -50,6 +53,7 @@ class Pulse(threading.Thread):
                 if beating.look() > EARLY * self._hang_seconds and not beating.told:
                     beating.told = True
                     self._tell(beating)
+            self._tell_family()
             self._ended.wait(BEAT_SECONDS)
 
     def end(self) -> None:
@@ -64,6 +68,13 @@ class Pulse(threading.Thread):
         words[OfSide.STRANGERS] += self._counted[0] - strangers
         words[OfSide.REFUSED] += self._counted[1] - frames
 
+    def _tell_family(self) -> None:
+        """What a side has started in a session of its own: the launcher ends it when the worker is gone."""
+        group = os.getpgrp()
+        with suppress(LinkClosed):
+            if left := [process for process in self._family.look() if _group_of(process[0]) != group]:
+                self._link.say("family", {"processes": left})
+
     def _tell(self, beating: _Beating) -> None:
         frame = frame_of(beating.thread)
         print(f"no progress for {beating.idle:.0f} s, and here is where:\n{stack_of(frame)}", file=sys.stderr)
@@ -71,6 +82,13 @@ class Pulse(threading.Thread):
         where = environment_in(frame)
         with suppress(LinkClosed):  # the thread that listens ends the process
             self._link.say("where", {"text": "" if where is None else str(where)})
+
+
+def _group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
 
 
 class _Beating:

@@ -21,8 +21,11 @@ from weft.runtimes.workers.control.link import Link, LinkClosed, LinkMessage
 def main(arguments: list[str]) -> int:
     """Serve the launcher at the other end of the inherited socket, to the run's end. Returns the exit code."""
     _die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher gets it too, and tells workers what to do
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # The launcher answers them, and tells workers what to do. Handled and not ignored: what an environment starts would
+    # inherit that it ignores them, and its ``terminate()`` would do nothing.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    os.register_at_fork(after_in_child=_answer_signals)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # the launcher blocked them till now
     link = Link(socket.socket(fileno=int(arguments[0])))
     try:
@@ -143,6 +146,12 @@ def error_report(error: BaseException, where: str) -> dict[str, str]:
         text = f"{where}: {name}: {first}" if first else f"{where}: {name}"
         trace = their_traceback(error) if is_theirs(error) else "".join(traceback.format_exception(error))
     return {"error": name, "text": text, "traceback": trace}
+
+
+def _answer_signals() -> None:
+    """A child that an environment forks answers signals as any process does."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _die_with_parent() -> None:

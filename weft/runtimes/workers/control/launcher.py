@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -23,6 +23,9 @@ from weft.graph.role import role
 from weft.runtimes.workers.control.link import Link, LinkClosed, LinkMessage
 from weft.runtimes.workers.counting.account import Account, OfSide
 from weft.runtimes.workers.layout.blueprint import Blueprint
+from weft.services.family import Process
+from weft.services.family import kill as kill_process
+from weft.services.guard import Guard
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec, Created
 from weft.streams.registry import create
@@ -53,6 +56,7 @@ class Child:
     process: subprocess.Popen[bytes]
     link: Link
     life: int
+    family: set[Process] = field(default_factory=set)  # what it has started outside its process group
 
 
 class Launcher:
@@ -80,6 +84,7 @@ class Launcher:
             "sys_path": sys.path,
         }
         self.children: dict[int, Child] = {}
+        self._guard: Guard | None = None
         self._lives: dict[int, int] = {}
         self._selector = selectors.DefaultSelector()
         self._ports: dict[frozenset[int], socket.socket] = {}
@@ -96,7 +101,9 @@ class Launcher:
         for side in spec.sides:
             self.account.sides[side][[OfSide.BEAT, OfSide.DOING]] = 0  # of the life before
         link, theirs = Link.pair()
-        # Until it ignores them by itself, a worker must not be hit by signals that are meant for the whole group.
+        if self._guard is None:
+            self._guard = Guard()
+        # Until it handles them by itself, a worker must not be hit by signals.
         masked = signal.pthread_sigmask(signal.SIG_BLOCK, MASKED)
         try:
             with self._open_log(spec.name) as log:
@@ -107,11 +114,13 @@ class Launcher:
                     stderr=log,
                     pass_fds=[theirs.fileno(), *fds],
                     env=self._environment(worker),
+                    start_new_session=True,  # what its environments start is in its group, and ends with it
                 )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, masked)
         theirs.close()
         self.children[worker] = Child(process, link, life)
+        self._guard.group(process.pid)
         self._selector.register(link, selectors.EVENT_READ, worker)
         task = {
             **self._common,
@@ -167,6 +176,14 @@ class Launcher:
             with suppress(LinkClosed):
                 child.link.say(topic, body)
 
+    def adopt(self, worker: int, processes: list[Process]) -> None:
+        """A worker has started these, and they have left its process group: they end with it all the same."""
+        child = self.children.get(worker)
+        if child is not None and self._guard is not None:
+            child.family.update(processes)
+            for process in processes:
+                self._guard.process(process)
+
     def tell_run(self, limit: int | None = None, stop: bool = False) -> None:
         """Set words of the whole run, and wake every side.
 
@@ -187,7 +204,7 @@ class Launcher:
         """Kill -9, at once; ``hear`` reports that it is gone."""
         child = self.children.get(worker)
         if child is not None:
-            child.process.kill()
+            _kill_group(child.process)
 
     def end(self, worker: int) -> None:
         """Kill -9 and forget: nothing more is heard of this life."""
@@ -205,9 +222,11 @@ class Launcher:
             try:
                 child.process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                child.process.kill()
+                _kill_group(child.process)
         for worker in list(self.children):
             self._reap(worker)
+        if self._guard is not None:
+            self._guard.close()
         self._selector.close()
         for workers in list(self._ports):
             self._release_port(workers)
@@ -236,15 +255,19 @@ class Launcher:
             port.close()
 
     def _reap(self, worker: int) -> int:
-        """Wait for a process that is going, and forget it; its exit code."""
+        """Wait for a process that is going, and forget it; its exit code. What it has started ends with it."""
         child = self.children.pop(worker)
         self._selector.unregister(child.link)
         child.link.close()
-        try:
-            return child.process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            child.process.kill()
-            return child.process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            child.process.wait(STOP_SECONDS)
+        _kill_group(child.process)
+        code = child.process.wait()
+        for process in child.family:
+            kill_process(process)
+        assert self._guard is not None
+        self._guard.forget(child.process.pid)
+        return code
 
     def _environment(self, worker: int) -> dict[str, str]:
         """A worker's environment variables: its device, and a bounded number of threads."""
@@ -273,6 +296,12 @@ class Launcher:
             seconds = getattr(jax.config, "jax_persistent_cache_min_compile_time_secs", 1.0)
             here["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = str(seconds)
         return here
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill -9 a worker and what it has started, whether or not it lives itself."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}

@@ -175,6 +175,8 @@ class WorkerPool:
             case "error":
                 text, trace = message.body["text"] or message.body["error"], message.body["traceback"]
                 return self.supervisor.handle(Failed(heard.worker, f"{text}\n{trace}" if trace else text))
+            case "family":
+                self.launcher.adopt(heard.worker, [(pid, began) for pid, began in message.body["processes"]])
             case "where":
                 self._where[heard.worker] = message.body["text"]
             case "learned":
