@@ -13,7 +13,9 @@ import pytest
 from command_line import Weft
 from PIL import Image
 
+from weft.cli.evaluate import far_below, in_words
 from weft.core.errors import ConfigError, MissingExtra, RunError
+from weft.runtimes.policies.evaluate import Evaluation
 from weft.runtimes.policies.video import video_suffix, write_video
 
 
@@ -27,8 +29,43 @@ def test_mean_deviation_and_episodes(train: Weft, weft: Weft) -> None:
     train("mine:Walk", "--run", "a")
     code, out, err = weft("eval", "a", "--episodes", "3")
     assert (code, err) == (0, "")
-    assert out == "runs/a: return 10.00 ± 0.00 over 3 episodes (from 10.0 to 10.0; mean length 10.0)\n"
+    assert out == "runs/a: return 10.00 in each of 3 episodes (mean length 10.0)\n"
+    assert weft("eval", "a", "--episodes", "1").out == "runs/a: return 10.00 in one episode (length 10)\n"
     assert weft("eval", "runs/a", "--sample", "--seed", "3").out.startswith("runs/a: return 10.00")
+
+
+def test_returns_that_differ_are_told_apart() -> None:
+    result = Evaluation(2, 0.955, 0.005, 0.95, 0.96, 12.5, [0.95, 0.96])
+    assert in_words(result) == "return 0.95 ± 0.01 over 2 episodes (from 0.95 to 0.96; mean length 12.5)"
+
+
+def test_likeliest_actions_far_below_training_get_a_hint(train: Weft, weft: Weft) -> None:
+    """Whoever always does the same is paid nothing; drawn actions differ half of the time."""
+    train("mine:Alternate", "--run", "a")
+    code, out, err = weft("eval", "a", "--episodes", "4")
+    assert code == 0
+    assert out.startswith("runs/a: return 0.00 in each of 4 episodes")
+    assert err.startswith("hint: in training, where actions are drawn, the mean return was ")
+    assert err.endswith("`weft eval a --sample` draws them.\n")
+    sampled = weft("eval", "a", "--episodes", "20", "--sample")
+    assert sampled.err == ""
+    assert weft("eval", "a", "--episodes", "4", "--json").json["return_mean"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("trained", "mean", "std", "far"),
+    [
+        (200.0, 0.0, 0.0, True),
+        (500.0, 480.0, 5.0, False),
+        (-90.0, -500.0, 0.0, True),
+        (-90.0, -80.0, 10.0, False),
+        (10.0, 5.0, 20.0, False),  # chance may explain it
+        (float("nan"), 0.0, 0.0, False),
+        (None, 0.0, 0.0, False),
+    ],
+)
+def test_what_is_far_below(trained: float | None, mean: float, std: float, far: bool) -> None:
+    assert far_below(Evaluation(4, mean, std, mean, mean, 1.0, [mean]), trained) is far
 
 
 def test_json_and_a_gif_of_a_gymnasium_environment(train: Weft, weft: Weft, here: Path) -> None:
@@ -44,8 +81,8 @@ def test_json_and_a_gif_of_a_gymnasium_environment(train: Weft, weft: Weft, here
 
 def test_a_gif_of_an_environment_in_jax(train: Weft, weft: Weft, here: Path) -> None:
     train("weft:CartPole-v1", "--run", "a")
-    code, out, err = weft("eval", "a", "--video", "--episodes", "2")
-    assert (code, err) == (0, "")
+    code, out, _ = weft("eval", "a", "--video", "--episodes", "2", "--sample")
+    assert code == 0
     with Image.open(here / out.splitlines()[1].removeprefix("video: ")) as image:
         assert image.n_frames > 3
         assert len(image.convert("RGB").getcolors(10**6)) > 3

@@ -198,3 +198,12 @@ def test_defaults_stand_in_one_place() -> None:
 def _code(path: Path) -> str:
     """A file without its docstrings."""
     return re.sub(r'"""(.|\n)*?"""', "", path.read_text())
+
+
+def test_python_takes_whole_numbers_as_the_command_line_does():
+    config = RunConfig("ppo", "CartPole-v1", steps=1e4, envs=np.float64(8.0))
+    assert (config.steps, config.envs) == (10_000, 8)
+    assert type(config.steps) is type(config.envs) is int
+    for wrong in (1e4 + 0.5, float("nan"), float("inf"), True, "1e4"):
+        with pytest.raises(ConfigError, match="steps must be a whole number"):
+            RunConfig("ppo", "CartPole-v1", steps=wrong)

@@ -61,6 +61,21 @@ class Walk(gym.Env):
         return np.full((11, 21, 3), 10 * self.steps, np.uint8)
 
 
+class Alternate(Walk):
+    """Reward 1 where the action is another than the one before, which cannot be seen."""
+
+    before = None
+
+    def step(self, action: Any) -> Any:
+        observation, _, *rest = super().step(action)
+        reward, self.before = float(self.before is not None and action != self.before), action
+        return observation, reward, *rest
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.before = None
+        return super().reset(seed=seed)
+
+
 def _maker() -> Any:
     def inside() -> Walk:
         return Walk()

@@ -208,3 +208,15 @@ def test_a_host_environment_never_loads_jax():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+
+
+@pytest.mark.parametrize("name", ["MiniGrid-Empty-5x5-v0", "BabyAI-GoToObj-v0"])
+def test_an_id_of_a_package_that_is_not_imported_says_how_to_write_it(name, monkeypatch):
+    real = importlib.util.find_spec
+    monkeypatch.delitem(gym.registry, name, raising=False)
+    for here, install in ((object(), ""), (None, r" \(pip install minigrid\)")):
+        monkeypatch.setattr(
+            importlib.util, "find_spec", lambda n, *a, here=here: here if n == "minigrid" else real(n, *a)
+        )
+        with pytest.raises(UnknownName, match=f"once it is imported{install}: 'minigrid:{name}'"):
+            open_environment(name)

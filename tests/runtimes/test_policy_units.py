@@ -63,3 +63,12 @@ def test_an_environment_is_made_as_the_policy_saw_it(vector):
     assert env.unwrapped._sutton_barto_reward
     assert env.render_mode == "rgb_array"
     env.close()
+
+
+def test_a_run_is_shown_in_one_line():
+    summary = {"algorithm": "ppo", "environment": "CartPole-v1", "env_steps": 300_032, "return_mean": 499.96}
+    run = weft.Run(Path("runs/first"), weft.PPO(), {"weights": np.zeros(1000)}, {**summary, "exit": "finished"})
+    assert repr(run) == "Run('runs/first': ppo in CartPole-v1, 300,032 env steps, return 500.0)"
+    stopped = weft.Run(Path("runs/b"), weft.PPO(), {}, {**summary, "return_mean": None, "exit": "interrupted"}, seeds=3)
+    assert repr(stopped) == "Run('runs/b': ppo in CartPole-v1, 300,032 env steps, 3 seeds, interrupted)"
+    assert repr(weft.Run(Path("runs/c"), weft.PPO(), {}, {"seed": 1})) == "Run('runs/c': no summary yet)"

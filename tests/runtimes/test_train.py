@@ -355,7 +355,8 @@ def test_a_network_that_a_folder_cannot_hold_is_given_again(tmp_path):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"steps": 1e6}, "steps must be a whole number or None, got 1000000.0"),
+        ({"steps": 1.5e0}, "steps must be a whole number or None, got 1.5"),
+        ({"steps": float("inf")}, "steps must be a whole number or None, got inf"),
         ({"envs": "8"}, "envs must be a whole number or None, got '8'"),
         ({"seed": None}, "seed must be a whole number, got None"),
         ({"seeds": True}, "seeds must be a whole number, got True"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from contextlib import nullcontext
@@ -47,23 +48,29 @@ def main(command: str, arguments: list[str]) -> int:
     flags, root = EvalFlags(**given), Settings(**kept).root
     _hush_pygame()
     with stdout_reserved() if flags.json else nullcontext():
-        folder, results, video = _evaluate(flags, root)
+        folder, results, video, trained = _evaluate(flags, root)
+    for label, result in results.items():
+        if not flags.sample and far_below(result, trained.get(label)):
+            _hint(flags.run, trained[label])
+            break
     if flags.json:
         print(msgspec.json.encode(_as_json(results, video)).decode())
         return 0
     for label, result in results.items():
         which = str(folder) if len(results) == 1 else f"{folder}, {_words(label)}"
-        print(
-            f"{which}: return {result.return_mean:.2f} ± {result.return_std:.2f} over {result.episodes} episodes "
-            f"(from {result.return_min:.1f} to {result.return_max:.1f}; mean length {result.length_mean:.1f})"
-        )
+        print(f"{which}: {in_words(result)}")
     if video:
         print(f"video: {video}")
     return 0
 
 
-def _evaluate(flags: EvalFlags, root: Path) -> tuple[Path, dict[int | str, Evaluation], Path | None]:
-    """The run's folder, the results of each of its seeds or of its policies by name, and where the video is."""
+def _evaluate(
+    flags: EvalFlags, root: Path
+) -> tuple[Path, dict[int | str, Evaluation], Path | None, dict[int | str, Any]]:
+    """The run's folder, the results of each of its seeds or of its policies by name, where the video is.
+
+    And the mean return in training of each of those, where it is known.
+    """
     from weft.runtimes.prepare.jax_setup import set_up
 
     set_up(cache=True)
@@ -89,7 +96,42 @@ def _evaluate(flags: EvalFlags, root: Path) -> tuple[Path, dict[int | str, Evalu
         frames = record_episode(play(greedy=not flags.sample), prepared.source, seed=seed)
         steps = run.summary.get("env_steps", 0)
         video = write_video(frames, run.folder / "videos" / f"{steps}{suffix}")
-    return run.folder, results, video
+    # Of the params that the run ended with; an earlier checkpoint's are not known here.
+    rows = run.summary.get("seeds") or [{**run.summary, "seed": prepared.seed}]
+    trained: dict[int | str, Any] = {row["seed"]: row.get("return_mean") for row in rows}
+    trained |= {name: row["return_mean"] for name, row in run.summary.get("policies", {}).items()}
+    if flags.checkpoint != "latest":
+        trained = {}
+    return run.folder, results, video, trained
+
+
+def in_words(result: Evaluation) -> str:
+    """A result for people."""
+    mean, length = f"return {result.return_mean:.2f}", f"mean length {result.length_mean:.1f}"
+    if result.episodes == 1:
+        return f"{mean} in one episode (length {result.length_mean:.0f})"
+    if result.return_min == result.return_max:
+        return f"{mean} in each of {result.episodes} episodes ({length})"
+    return (
+        f"{mean} ± {result.return_std:.2f} over {result.episodes} episodes "
+        f"(from {result.return_min:.2f} to {result.return_max:.2f}; {length})"
+    )
+
+
+def far_below(result: Evaluation, trained: float | None) -> bool:
+    """Whether the likeliest actions do much worse than those that training drew, beyond what chance explains."""
+    if trained is None or not math.isfinite(trained):
+        return False
+    deficit, error = trained - result.return_mean, result.return_std / math.sqrt(result.episodes)
+    return deficit > 0.2 * max(abs(trained), abs(result.return_mean)) and deficit > 2 * error
+
+
+def _hint(run: str, trained: float) -> None:
+    print(
+        f"hint: in training, where actions are drawn, the mean return was {trained:.2f}. The likeliest actions do much "
+        f"worse; `weft eval {run} --sample` draws them.",
+        file=sys.stderr,
+    )
 
 
 def _hush_pygame() -> None:

@@ -28,6 +28,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from weft.core.synonyms import meant
+
 
 class WeftError(Exception):
     """The root: catch this to catch whatever Weft says on purpose."""
@@ -145,9 +147,10 @@ class Untrusted(RunError):
 
 
 def nearest(name: str, known: Iterable[str], count: int = 2) -> list[str]:
-    """Up to ``count`` of ``known`` that look like ``name``, best first; letter case is not counted as a difference."""
+    """Up to ``count`` of ``known`` that look like ``name`` or mean the same, best first; letter case does not count."""
+    known = list(known)
     by_lower: dict[str, str] = {}
     for candidate in known:
         by_lower.setdefault(candidate.lower(), candidate)
     matches = difflib.get_close_matches(name.lower(), list(by_lower), n=count, cutoff=0.6)
-    return [by_lower[m] for m in matches]
+    return list(dict.fromkeys([*meant(name, known), *(by_lower[m] for m in matches)]))[:count]

@@ -24,6 +24,11 @@ def is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
+def _is_whole_float(value: Any) -> bool:
+    """Whether it is a float without a fraction: ``1e6``, which a command line takes too."""
+    return is_number(value) and not is_whole(value) and float(value).is_integer()
+
+
 def wrong_kind(name: str, wanted: str, value: Any) -> ConfigError:
     """The error for a value of another kind than ``wanted``, in words: "a whole number"."""
     return ConfigError(f"{name} must be {wanted}, got {value!r} (a {type(value).__name__})")
@@ -44,7 +49,9 @@ def is_union(kind: Any) -> bool:
 
 
 def of_kind(name: str, kind: Any, value: Any) -> Any:
-    """``value`` as plain Python has it (NumPy's numbers become int and float, text a Path), if it is of type ``kind``.
+    """``value`` as plain Python has it, if it is of type ``kind``.
+
+    NumPy's numbers become int and float, ``1e6`` becomes an int where one is wanted, text a Path.
 
     Raises ConfigError, naming it ``name``, if it is not. Types that cannot be checked, such as functions and
     protocols, let everything pass.
@@ -71,7 +78,7 @@ def _same(value: Any) -> Any:
 
 _CHECKS: dict[Any, _Check] = {
     bool: _Check("True or False", lambda value: isinstance(value, bool), _same),
-    int: _Check("a whole number", is_whole, int),
+    int: _Check("a whole number", lambda value: is_whole(value) or _is_whole_float(value), int),
     float: _Check("a number", is_number, float),
     str: _Check("text", lambda value: isinstance(value, str), _same),
     Path: _Check("text or a path", lambda value: isinstance(value, str | os.PathLike), Path),

@@ -22,6 +22,18 @@ from weft.envs.probe import probe
 from weft.envs.protocol import EnvSource
 from weft.envs.vectoriser import VectoriserFactory
 
+_HOMES = {
+    "MiniGrid-": "minigrid",
+    "BabyAI-": "minigrid",
+    "MiniWorld-": "miniworld",
+    "Fetch": "gymnasium_robotics",
+    "HandManipulate": "gymnasium_robotics",
+    "AdroitHand": "gymnasium_robotics",
+    "PointMaze_": "gymnasium_robotics",
+    "AntMaze_": "gymnasium_robotics",
+    "highway-": "highway_env",
+}
+"""How ids begin that a package registers when it is imported, and not before."""
 _OLD_ATARI_ID = re.compile(r"NoFrameskip|Deterministic|-ram(NoFrameskip|Deterministic)?-v\d+$")
 
 
@@ -105,6 +117,9 @@ def find(name: str, others: Iterable[str] = ()) -> GymSpec:
         gym.register_envs(import_for(name, "ale_py"))
     if id not in gym.registry:
         hint = "'weft envs' lists what can be used here; an environment of your own is 'package.module:factory'."
+        if home := next((package for prefix, package in _HOMES.items() if id.startswith(prefix)), ""):
+            missing = "" if importlib.util.find_spec(home) else f" (pip install {home.replace('_', '-')})"
+            hint = f"Gymnasium knows ids of {home} once it is imported{missing}: '{home}:{id}'."
         raise UnknownName("environment", name, [*gym.registry, *others], hint)
     return gym.registry[id]
 

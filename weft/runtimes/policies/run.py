@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from weft.runtimes.policies.policy import Policy
 from weft.runtimes.policies.teams import TeamPolicies
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """What ``weft.train`` returns."""
 
@@ -28,6 +29,21 @@ class Run:
     seeds: int = 0
     source: EnvSource | None = field(default=None, repr=False, compare=False)  # the environment it was trained in
     _policies: dict[tuple[int, str], Policy] = field(default_factory=dict, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        """One line: the folder, what was trained in what, how far, how well."""
+        told = self.summary
+        parts = [" in ".join(str(told[name]) for name in ("algorithm", "environment") if name in told)]
+        if "env_steps" in told:
+            parts.append(f"{told['env_steps']:,} env steps")
+        if self.seeds:
+            parts.append(f"{self.seeds} seeds")
+        mean = told.get("return_mean")
+        if mean is not None and math.isfinite(mean):
+            parts.append(f"return {mean:.1f}")
+        if told.get("exit") not in (None, "finished"):
+            parts.append(str(told["exit"]))
+        return f"Run({str(self.folder)!r}: {', '.join(part for part in parts if part) or 'no summary yet'})"
 
     def policy(self, observation: Tree, action_mask: Any = None, *, seed: int = 0, policy: str = "") -> Any:
         """The greedy action for an observation, or for a batch of them; ``seed`` counts from 0 where there are several.
