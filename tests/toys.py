@@ -252,3 +252,16 @@ def farthest(left: Any, right: Any) -> float:
 def _words(leaf: Any) -> np.ndarray:
     is_key = hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
+
+
+class Flaky(CounterGym):
+    """One step in twenty raises, drawn from its own generator: an episode that is replayed raises again."""
+
+    def step(self, action):
+        if self.np_random.random() < 0.05 and self.time:
+            raise RuntimeError("the simulator lost its grip")
+        return super().step(action)
+
+
+def flaky() -> gym.Env:
+    return Flaky(length=6)

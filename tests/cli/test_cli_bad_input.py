@@ -142,14 +142,14 @@ def test_what_is_not_installed_says_what_to_install(
     ],
 )
 def test_an_environment_that_leaves_the_process_has_failed(train: Weft, name: str, where: str) -> None:
-    code, out, err = train(f"mine:{name}")
+    code, out, err = train(f"mine:{name}", "--env-errors", "fail")
     assert (code, out) == (1, "")
     assert err.count("Traceback") == 1
     assert err.splitlines()[-1] == f"weft: error: environment 'mine:{name}': {where}"
 
 
 def test_that_an_environment_left_is_in_the_summary(train: Weft, here: Path) -> None:
-    train("mine:LeavesLater", "--run", "a")
+    train("mine:LeavesLater", "--run", "a", "--env-errors", "fail")
     summary = json.loads((here / "runs/a/summary.json").read_text())
     assert summary["exit"] == "failed"
     assert "number 2 raised SystemExit in step at its step 6" in summary["error"]
@@ -170,7 +170,7 @@ def test_an_interrupt_within_an_environment_stays_one(train: Weft) -> None:
     ],
 )
 def test_a_traceback_of_the_environments_own_code_alone(train: Weft, name: str, where: str, theirs: str) -> None:
-    code, out, err = train(f"mine:{name}")
+    code, out, err = train(f"mine:{name}", "--env-errors", "fail")
     assert (code, out) == (1, "")
     assert err.count("Traceback") == 1
     shown = err[err.index("Traceback") :]

@@ -204,7 +204,7 @@ def test_an_environment_that_leaves_the_process_raised(doing):
         vector.step(actions(vector), out)
     broken = made[0] if doing == "render" else made[1]
     setattr(broken, doing, lambda **_: leaves())
-    vector._steppers = [made[0].step, leaves if doing == "step" else made[1].step]
+    vector._rows.steppers = [made[0].step, leaves if doing == "step" else made[1].step]
     ask = {"render": vector.render, "close": vector.close}.get(doing, lambda: vector.step(actions(vector), out))
     with pytest.raises(
         EnvironmentRaised, match=f"number {made.index(broken) + 4} raised SystemExit in {doing} at"

@@ -35,7 +35,7 @@ def test_a_worker_whose_environment_has_children_is_replaced_although_they_live(
 
 
 def test_an_environment_that_raises_in_a_worker_is_named_with_the_users_traceback(training):
-    run = training("ppo", "faulty_envs:raises", *PLAN, "--steps", "100000000")
+    run = training("ppo", "faulty_envs:raises", *PLAN, "--steps", "100000000", "--env-errors", "fail")
     assert run.end(seconds=90) == 1
     assert run.left() == []
     err = run.err
@@ -52,7 +52,7 @@ def test_an_environment_that_raises_in_a_worker_is_named_with_the_users_tracebac
 
 
 def test_an_environment_that_leaves_the_process_in_a_worker_has_failed(training):
-    run = training("ppo", "faulty_envs:leaves", *PLAN, "--steps", "100000000")
+    run = training("ppo", "faulty_envs:leaves", *PLAN, "--steps", "100000000", "--env-errors", "fail")
     assert run.end(seconds=90) == 1
     assert run.left() == []
     (error,) = [line for line in run.err.splitlines() if line.startswith("weft: error:")]

@@ -256,13 +256,16 @@ def test_a_reward_that_is_not_a_number_ends_the_run(tmp_path):
     assert "reward" in summary["error"]
 
 
-def test_a_host_environment_that_raises_ends_the_run(tmp_path):
+def test_a_host_environment_that_raises_ends_the_run_where_that_is_asked_for(tmp_path):
     def act(env, action):
         if env.total == 9:
             raise ZeroDivisionError("mine")
 
+    def make():
+        return ScriptedEnv(act=act)
+
     with pytest.raises(EnvironmentRaised, match="number 0 raised ZeroDivisionError") as caught:
-        weft.train(Probe(), lambda: ScriptedEnv(act=act), root=tmp_path, run="bad", envs=2, steps=80, **QUIET)
+        weft.train(Probe(), make, root=tmp_path, run="bad", envs=2, steps=80, env_errors="fail", **QUIET)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert summary_of(tmp_path, "bad")["exit"] == "failed"
 

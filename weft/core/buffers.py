@@ -20,7 +20,7 @@ def timestep_buffers(spec: EnvSpec, leading: Shape) -> Timestep:
         truncated=np.zeros(leading, np.bool_),
         final_observation=allocate(spec.observation, leading),
         action_mask=np.ones((*leading, spec.mask_size), np.bool_) if spec.action_mask else None,
-        valid=np.ones(leading, np.bool_) if spec.next_step_reset else None,
+        valid=np.ones(leading, np.bool_) if spec.marks_valid else None,
     )
 
 

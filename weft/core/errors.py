@@ -106,6 +106,10 @@ THEIRS = (Exception, SystemExit)
 """What is caught around the user's environment code. ``sys.exit()`` there ends no run: it is one way to fail."""
 
 
+class LeaveAtOnce(KeyboardInterrupt):
+    """The second interrupt of a run: it ends without saving. Whatever else is a KeyboardInterrupt was raised there."""
+
+
 class LearningDiverged(WeftError):
     """The loss or the params stopped being finite."""
 

@@ -107,6 +107,7 @@ class EnvSpec:
     gymnasium_id: str = ""  # by which Gymnasium knows it, also within a factory or wrappers of the user's
     left_out: tuple[str, ...] = ()  # parts of the observation that are text, which no network here reads
     teams: Mapping[str, EnvSpec] = field(default_factory=dict)  # what each sees and does, where there are several
+    may_fail: bool = False  # a step that raised only resets: its record is not valid
 
     @classmethod
     def of_teams(cls, name: str, teams: Mapping[str, EnvSpec], **rest: Any) -> EnvSpec:
@@ -126,6 +127,11 @@ class EnvSpec:
             return native
         bounded = native.bounded
         return Box(native.shape, "float32", np.where(bounded, -1.0, -np.inf), np.where(bounded, 1.0, np.inf))
+
+    @property
+    def marks_valid(self) -> bool:
+        """Whether there may be records that are not valid, so that timesteps say of each whether it is."""
+        return self.next_step_reset or self.may_fail
 
     @property
     def mask_size(self) -> int:

@@ -15,7 +15,7 @@ anew.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import gymnasium as gym
@@ -28,6 +28,8 @@ from weft.core.keys import host_seed
 from weft.core.specs import EnvSpec, allocate
 from weft.core.trees import tree_leaves
 from weft.core.types import Timestep
+from weft.envs.bounds import BoundsScan
+from weft.envs.guards import UNGUARDED, Guards, Troubles
 from weft.envs.masks import KEY, dimension_starts, mask_batch
 from weft.envs.observations import FiniteScan, Misfit, ObservationWriter, leaves_of
 from weft.envs.probe import attempt, first_allowed, frame_skip_of
@@ -47,11 +49,16 @@ class NativeFactory:
     spec: EnvSpec
     make: MakeVector
     by_row: bool = False  # each row depends on its own seed alone, as in our vectoriser
+    guards: Guards = UNGUARDED
 
     def __call__(self, num_envs: int, seed: int, first_index: int = 0, render: bool = False) -> HostEnv:
         """Make one vector environment of ``num_envs``, not yet reset."""
         env = attempt(self.name, "making it", lambda: self.make(num_envs, render))
-        return NativeVector(self.spec, env, seed, first_index)
+        return NativeVector(self.spec, env, seed, first_index, self.guards)
+
+    def guarded(self, guards: Guards) -> NativeFactory:
+        """The same with other guards. A batch that raises ends the run in any case: none of its rows is known."""
+        return replace(self, guards=guards)
 
 
 def autoreset_mode(env: VectorEnv[Any, Any, Any], name: str) -> AutoresetMode:
@@ -104,7 +111,14 @@ class NativeVector:
     ``reset`` then gets a list with the seed of each row.
     """
 
-    def __init__(self, spec: EnvSpec, env: VectorEnv[Any, Any, Any], seed: int, first_index: int = 0) -> None:
+    def __init__(
+        self,
+        spec: EnvSpec,
+        env: VectorEnv[Any, Any, Any],
+        seed: int,
+        first_index: int = 0,
+        guards: Guards = UNGUARDED,
+    ) -> None:
         self._spec, self._env, self._num_envs = spec, env, env.num_envs
         self._first_index = first_index
         self._seed: int | list[int] = host_seed(seed, first_index)
@@ -116,6 +130,9 @@ class NativeVector:
         self._row_writer = ObservationWriter(space)
         self._final = tree_leaves(allocate(spec.observation, (self._num_envs,)))  # NEXT_STEP: of rows that ended
         self._scan = FiniteScan(self._final, self._writer.leaves)
+        self._guards, self.troubles = guards, Troubles()
+        bounds = guards.bounds != "ignore"
+        self._bounds = BoundsScan(spec.observation, self._final, self._writer.leaves) if bounds else None
         self._convert = batch_converter(env.single_action_space, spec)
         self._action_shape = (self._num_envs, *action_shape(env.single_action_space))
         self._mask_starts = dimension_starts(spec.native_action)
@@ -284,6 +301,12 @@ class NativeVector:
         if not self._scan.clean(targets):
             row, what = self._scan.first(targets)
             raise self._fault(f"row {row}: {what}")
+        if self._bounds is not None and not self._bounds.inside(targets):
+            row, count, what = self._bounds.first(targets)
+            fault = self._fault(f"row {row}: {what}")
+            if self._guards.bounds == "fail":
+                raise fault
+            self.troubles.add("observations outside their Box", lambda: (str(fault), ""), outside=count)
 
     def _call(self, doing: str, call: Callable[[], Any]) -> Any:
         try:

@@ -7,27 +7,35 @@ elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import signal
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
 
-from weft.core.errors import THEIRS, ConfigError, EnvironmentFault, EnvironmentRaised, MissingExtra, WeftError
-from weft.core.keys import host_seed
-from weft.core.specs import EnvSpec, allocate, describe
+from weft.core.errors import (
+    THEIRS,
+    ConfigError,
+    EnvironmentFault,
+    EnvironmentRaised,
+    LeaveAtOnce,
+    MissingExtra,
+    WeftError,
+)
+from weft.core.specs import EnvSpec, allocate
 from weft.core.trees import tree_leaves
 from weft.core.types import Timestep
-from weft.envs.episodes import EpisodeLog, generator_digest, generator_state, replay
+from weft.envs.bounds import BoundsScan
+from weft.envs.episodes import generator_digest, replay
+from weft.envs.guards import UNGUARDED, Guards, Troubles
 from weft.envs.masks import dimension_starts, mask_row
 from weft.envs.observations import LARGEST, FiniteScan, Misfit, ObservationWriter, is_flag, leaves_of, shorten
 from weft.envs.protocol import HostEnv, Snapshot
-from weft.envs.spaces import action_shape, action_spec, batch_converter, observation_spec, scalar_converter
+from weft.envs.rows import Begun, GivenUp, MakeEnv, Rows
+from weft.envs.spaces import action_shape, batch_converter, scalar_converter
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
-MakeEnv: TypeAlias = Callable[[bool], gym.Env[Any, Any]]
-"""Makes one environment; the argument says whether it will be rendered."""
 
 
 @dataclass(frozen=True)
@@ -37,45 +45,55 @@ class VectoriserFactory:
     name: str
     spec: EnvSpec
     make: MakeEnv
+    guards: Guards = UNGUARDED
 
     def __call__(self, num_envs: int, seed: int, first_index: int = 0, render: bool = False) -> HostEnv:
         """Make ``num_envs`` environments, not yet reset."""
-        return Vectoriser(self.spec, self.make, num_envs, seed, first_index, render)
+        return Vectoriser(self.spec, self.make, num_envs, seed, first_index, render, self.guards)
+
+    def guarded(self, guards: Guards) -> VectoriserFactory:
+        """The same with other guards. Where environments may fail and go on, the spec says so."""
+        return replace(self, guards=guards, spec=replace(self.spec, may_fail=guards.errors == "reset"))
 
 
 class Vectoriser:
-    """A ``HostEnv`` of ``num_envs`` environments made by ``make``; ``envs.protocol`` has what each method promises."""
+    """A ``HostEnv`` of ``num_envs`` environments made by ``make``; ``envs.protocol`` has what each method promises.
+
+    ``guards`` says what follows where one raises or shows something outside its Box; ``troubles`` has what came of it.
+    Environments may fail and go on only where the spec says ``may_fail``: the records of such steps are not valid.
+    """
 
     def __init__(
-        self, spec: EnvSpec, make: MakeEnv, num_envs: int, seed: int, first_index: int = 0, render: bool = False
+        self,
+        spec: EnvSpec,
+        make: MakeEnv,
+        num_envs: int,
+        seed: int,
+        first_index: int = 0,
+        render: bool = False,
+        guards: Guards = UNGUARDED,
     ) -> None:
-        if num_envs < 1:
-            raise ConfigError(f"environment {spec.name!r}: a batch needs at least 1 environment, got {num_envs}")
-        self._spec, self._num_envs, self._first_index = spec, num_envs, first_index
-        self._seeds = [host_seed(seed, first_index + i) for i in range(num_envs)]
-        self._envs: list[gym.Env[Any, Any]] = []
-        self._steps = 0  # batch steps so far, which is also every environment's
-        try:
-            for _ in range(num_envs):
-                self._envs.append(self._make(make, render and not self._envs))
-        except BaseException:
-            self.close()
-            raise
-        self._steppers = [env.step for env in self._envs]
-        self._cores = [env.unwrapped for env in self._envs]
-        self._writer = ObservationWriter(self._envs[0].observation_space)
+        self._spec, self._num_envs, self._first_index, self._guards = spec, num_envs, first_index, guards
+        goes_on = guards.errors == "reset" and spec.may_fail
+        self._rows = Rows(spec, make, num_envs, seed, first_index, render, goes_on)
+        self._asked_to_stop = False
+        first = self._rows.envs[0]
+        self._writer = ObservationWriter(first.observation_space)
         plain = self._writer.plain
         self._plain = (plain.dtype, plain.given) if plain else (None, ())
         buffers = tree_leaves(allocate(spec.observation, (num_envs,)))
         self._scan = FiniteScan(buffers, self._writer.leaves)
-        self._scan_row = FiniteScan([buffer[:1] for buffer in buffers], self._writer.leaves)
-        action_space = self._envs[0].action_space
+        one = [buffer[:1] for buffer in buffers]
+        self._scan_row = FiniteScan(one, self._writer.leaves)
+        watched = guards.bounds != "ignore"
+        self._bounds = BoundsScan(spec.observation, buffers, self._writer.leaves) if watched else None
+        self._bounds_row = BoundsScan(spec.observation, one, self._writer.leaves) if watched else None
+        action_space = first.action_space
         self._convert = batch_converter(action_space, spec)
         self._to_scalars = scalar_converter(action_space) if isinstance(action_space, gym.spaces.Discrete) else None
         self._action_shape = (num_envs, *action_shape(action_space))
         self._mask_starts = dimension_starts(spec.native_action)
         self._native_action = (tuple(action_space.shape or ()), action_space.dtype)
-        self._log = EpisodeLog(num_envs)
         self._latest: list[Any] = [None] * num_envs  # the observations as the environments gave them
         self._rewards: list[Any] = [0.0] * num_envs
         self._none = np.zeros(num_envs, np.bool_)
@@ -91,15 +109,20 @@ class Vectoriser:
         """How many environments there are, B."""
         return self._num_envs
 
+    @property
+    def troubles(self) -> Troubles:
+        """What went wrong and did not end the run, until it is taken."""
+        return self._rows.troubles
+
     def reset(self, out: Timestep) -> None:
         """Start every environment from its own seed; blocks."""
-        self._steps, self._log = 0, EpisodeLog(self._num_envs)
+        self._rows.begin_counting(0)
         self._clear(out)
         self._ended = dict.fromkeys(range(self._num_envs), (False, True))
         out.truncated.fill(True)  # type: ignore[union-attr]  # each observation is a first
-        for row in range(self._num_envs):
-            self._place(row, *self._reset_row(row, self._seeds[row]), out)
-        self._check_finite(leaves_of(out.observation))
+        for row, begun in enumerate(self._rows.start()):
+            self._place(row, begun, out)
+        self._check(leaves_of(out.observation))
 
     def step(self, action: NDArray, out: Timestep) -> None:
         """Step every environment by ``action`` ([B, ...], as policies see it); blocks."""
@@ -115,8 +138,8 @@ class Vectoriser:
         else:
             logged = self._convert(action)
             actions = list(np.copy(logged))  # an environment may write into what it is given
-        self._log.actions.append(logged)
-        self._log.trim()
+        self._rows.log.actions.append(logged)
+        self._rows.log.trim()
         if self._ended:
             self._ended = {}
 
@@ -124,26 +147,37 @@ class Vectoriser:
         targets, mask, starts = leaves_of(out.observation), out.action_mask, self._mask_starts
         (dtype, shape), target = self._plain, targets[0]
         latest, rewards, write_row, ndarray = self._latest, self._rewards, self._writer.write_row, np.ndarray
+        steppers, count = self._rows.steppers, self._num_envs
         self._clear_flags(out)
-        row = 0
-        try:
-            for row, step, act in zip(range(self._num_envs), self._steppers, actions, strict=True):
-                observation, rewards[row], terminated, truncated, info = step(act)
-                if (terminated is not False or truncated is not False) and self._ends(terminated, truncated):
-                    observation, info = self._turn(row, observation, bool(terminated), bool(truncated), out)
-                latest[row] = observation
-                if type(observation) is ndarray and observation.dtype is dtype and observation.shape == shape:
-                    target[row] = observation
-                else:
-                    write_row(targets, row, observation)
-                if mask is not None:
-                    mask[row] = mask_row(info, mask.shape[-1], starts)
-        except WeftError:
-            raise
-        except Misfit as misfit:
-            raise self._fault(row, str(misfit)) from None
-        except THEIRS as error:
-            raise EnvironmentRaised(self._spec.name, self._first_index + row, self._steps, "step", error) from error
+        failed: list[EnvironmentRaised] = []
+        row = start = 0
+        while start < count:  # once; and again from the next row on after one that failed
+            try:
+                for row, step, act in zip(range(start, count), steppers[start:], actions[start:], strict=True):
+                    observation, rewards[row], terminated, truncated, info = step(act)
+                    if (terminated is not False or truncated is not False) and self._ends(terminated, truncated):
+                        self._turn(row, observation, bool(terminated), bool(truncated), out)
+                        continue
+                    latest[row] = observation
+                    if type(observation) is ndarray and observation.dtype is dtype and observation.shape == shape:
+                        target[row] = observation
+                    else:
+                        write_row(targets, row, observation)
+                    if mask is not None:
+                        mask[row] = mask_row(info, mask.shape[-1], starts)
+                break
+            except GivenUp:
+                self._leave_out(row, out)
+                self._place(row, None, out)
+            except WeftError:
+                raise
+            except Misfit as misfit:
+                raise self._fault(row, str(misfit)) from None
+            except (*THEIRS, KeyboardInterrupt) as error:
+                failed.append(self._failed(row, error, out))
+            start = row + 1
+        if len(failed) == count and self._rows.steps == 0:  # it never worked: a mistake rather than an accident
+            raise failed[0] from failed[0].__cause__
         try:
             for reward in rewards:  # by Python: NumPy's code would come from afar, and push the loop's out of the cache
                 if not -LARGEST <= reward <= LARGEST:
@@ -151,19 +185,20 @@ class Vectoriser:
             out.reward[:] = rewards
         except (TypeError, ValueError):
             raise self._bad_reward() from None
-        self._check_finite(targets)
-        self._steps += 1
+        self._check(targets)
+        self._rows.steps += 1
 
     def render(self) -> NDArray:
         """The first environment as uint8 [H, W, 3]; only where it was made with ``render=True``."""
-        if self._envs[0].render_mode != "rgb_array":
+        first = self._rows.envs[0]
+        if first.render_mode != "rgb_array":
             raise ConfigError(f"environment {self._spec.name!r} was not made for rendering: make it with render=True")
         try:
-            frame = self._envs[0].render()
+            frame = first.render()
         except gym.error.DependencyNotInstalled as error:
             raise MissingExtra(f"rendering {self._spec.name!r} ({error})", "pygame", "video") from error
         except THEIRS as error:
-            raise EnvironmentRaised(self._spec.name, self._first_index, self._steps, "render", error) from error
+            raise self._rows.raised(0, "render", error) from error
         return np.asarray(frame, np.uint8)
 
     def snapshot(self) -> Snapshot:
@@ -171,22 +206,23 @@ class Vectoriser:
 
         Exact for environments that draw only from their ``np_random``. Restoring takes as long as the episodes so far.
         """
-        rows = []
+        rows, held = [], self._rows
         for row in range(self._num_envs):
-            generator, actions = self._log.row(row)
+            generator, actions = held.log.row(row)
             terminated, truncated = self._ended.get(row, (False, False))
             rows.append(
                 {
-                    "seed": self._seeds[row],
+                    "seed": held.seeds[row],
                     "generator": generator,
                     "actions": actions,
                     "reward": float(self._rewards[row]),
                     "terminated": terminated,
                     "truncated": truncated,
-                    "digest": self._digest(row),
+                    "digest": None if row in held.failures.given_up else self._digest(row),
+                    "failures": held.failures.saved(row),
                 }
             )
-        return {"kind": "replay", "environment": self._spec.name, "steps": self._steps, "rows": rows}
+        return {"kind": "replay", "environment": self._spec.name, "steps": held.steps, "rows": rows}
 
     def restore(self, snapshot: Snapshot, out: Timestep) -> list[int]:
         """In place of ``reset``: replay every environment's current episode, and check that it stands where it did.
@@ -200,58 +236,30 @@ class Vectoriser:
                 f"environment {self._spec.name!r}: a snapshot of kind {snapshot.get('kind')!r} with {len(rows)} "
                 f"environments cannot be restored into {self._num_envs} that are replayed"
             )
-        self._steps, self._log = int(snapshot["steps"]), EpisodeLog(self._num_envs)
+        held = self._rows
+        held.begin_counting(int(snapshot["steps"]))
         self._clear(out)
         inexact = []
         for row, saved in enumerate(rows):
-            if not self._replay(row, saved, out):
+            held.failures.restore(row, saved.get("failures", [0, -2, 0]))
+            held.seeds[row] = int(saved["seed"])
+            if row in held.failures.given_up:
+                held.give_up(row)
+                self._ended[row] = (False, True)
+                self._place(row, None, out)
+            elif not self._replay(row, saved, out):
                 inexact.append(row)
-                self._seeds[row] = host_seed(int(saved["seed"]), self._steps + 1)
-                self._log.begin(row, None)
+                held.begin_anew(row)
                 self._rewards[row], self._ended[row] = 0.0, (False, True)
-                self._place(row, *self._reset_row(row, self._seeds[row]), out)
+                self._place(row, held.begin(row, held.seeds[row]), out)
             out.reward[row] = self._rewards[row]
             out.terminated[row], out.truncated[row] = self._ended.get(row, (False, False))
-        self._check_finite(leaves_of(out.observation))
+        self._check(leaves_of(out.observation))
         return inexact
 
     def close(self) -> None:
         """Close every environment; may be called twice."""
-        envs, self._envs = self._envs, []
-        failure: EnvironmentRaised | None = None
-        for row, env in enumerate(envs):
-            try:
-                env.close()
-            except THEIRS as error:  # the others must be closed too
-                failure = EnvironmentRaised(self._spec.name, self._first_index + row, self._steps, "close", error)
-                failure.__cause__ = error
-        if failure is not None:
-            raise failure
-
-    def _make(self, make: MakeEnv, render: bool) -> gym.Env[Any, Any]:
-        index = self._first_index + len(self._envs)
-        try:
-            env = make(render)
-        except WeftError:
-            raise
-        except THEIRS as error:
-            raise EnvironmentRaised(self._spec.name, index, 0, "making it", error) from error
-        if any(env.unwrapped is other.unwrapped for other in self._envs):
-            raise EnvironmentFault(
-                f"environment {self._spec.name!r}: number {index} is the same object as an earlier one. The function "
-                "that makes environments must make a new one each time that it is called."
-            )
-        came = observation_spec(env.observation_space, self._spec.name), action_spec(env.action_space, self._spec.name)
-        for what, space, expected in zip(
-            ("observation", "action"), came, (self._spec.observation, self._spec.native_action), strict=True
-        ):
-            if describe(space) != describe(expected):
-                env.close()
-                raise EnvironmentFault(
-                    f"environment {self._spec.name!r}: number {index} has {what}s {describe(space)}, but the first "
-                    f"that was made had {describe(expected)}. All environments of a batch need the same spaces."
-                )
-        return env
+        self._rows.close()
 
     def _clear(self, out: Timestep) -> None:
         """Nothing ended, no reward: in ``out`` and here."""
@@ -265,18 +273,19 @@ class Vectoriser:
         if out.valid is not None:
             out.valid.fill(True)  # type: ignore[union-attr]
 
-    def _reset_row(self, row: int, seed: int | None) -> tuple[Any, dict[str, Any]]:
-        try:
-            observation, info = self._envs[row].reset(seed=seed)
-        except THEIRS as error:
-            raise EnvironmentRaised(self._spec.name, self._first_index + row, self._steps, "reset", error) from error
-        return observation, info
-
-    def _place(self, row: int, observation: Any, info: dict[str, Any], out: Timestep) -> None:
-        """Write one row's observation and mask, outside the hot loop."""
+    def _place(self, row: int, begun: Begun | None, out: Timestep) -> None:
+        """Write one row's observation and mask, outside the hot loop; None is one that has been given up: zeros."""
+        targets = leaves_of(out.observation)
+        if begun is None:
+            for target in targets:
+                target[row] = 0
+            if out.action_mask is not None:
+                out.action_mask[row] = True
+            return
+        observation, info = begun
         self._latest[row] = observation
         try:
-            self._writer.write_row(leaves_of(out.observation), row, observation)
+            self._writer.write_row(targets, row, observation)
             if out.action_mask is not None:
                 out.action_mask[row] = mask_row(info, self._spec.mask_size, self._mask_starts)
         except Misfit as misfit:
@@ -289,10 +298,8 @@ class Vectoriser:
                 raise Misfit(f"{what} is {shorten(flag)}, expected True or False")
         return bool(terminated or truncated)
 
-    def _turn(
-        self, row: int, final: Any, terminated: bool, truncated: bool, out: Timestep
-    ) -> tuple[Any, dict[str, Any]]:
-        """An episode ended: its flags and final observation are written, and the next one's first is returned."""
+    def _turn(self, row: int, final: Any, terminated: bool, truncated: bool, out: Timestep) -> None:
+        """An episode ended: its flags and final observation are written, and the next one's first observation."""
         out.terminated[row], out.truncated[row] = terminated, truncated
         self._ended[row] = (terminated, truncated)
         if out.final_observation is not None:
@@ -301,32 +308,66 @@ class Vectoriser:
             one = [target[row : row + 1] for target in targets]
             if not self._scan_row.clean(one):
                 raise self._fault(row, "final " + self._scan_row.first(one)[1])
-        self._log.begin(row, generator_state(self._cores[row]))
-        return self._reset_row(row, None)
+            if self._bounds_row is not None and not self._bounds_row.inside(one):
+                self._outside(row, 1, "final " + self._bounds_row.first(one)[2])
+        self._place(row, self._rows.follow(row), out)  # where that fails, the record of this step is a good one still
+
+    def _failed(self, row: int, error: BaseException, out: Timestep) -> EnvironmentRaised:
+        """A row's step raised: it begins again, and the record of that step is not valid. Raises where it may not."""
+        asked = isinstance(error, KeyboardInterrupt)
+        if asked and (isinstance(error, LeaveAtOnce) or not self._rows.goes_on):
+            raise error
+        raised = self._rows.raised(row, "step", error)
+        if not self._rows.goes_on:
+            raise raised from error
+        self._leave_out(row, out)
+        self._place(row, self._rows.begin_again(row, raised), out)
+        if asked and not self._asked_to_stop:  # it may have caught what was meant for the run: pass it on
+            self._asked_to_stop = True
+            signal.raise_signal(signal.SIGINT)
+        return raised
+
+    def _leave_out(self, row: int, out: Timestep) -> None:
+        """The record of this step is to teach nothing, and what follows it counts as the first of an episode."""
+        assert out.valid is not None
+        out.valid[row] = False
+        out.terminated[row], out.truncated[row] = False, True
+        self._ended[row], self._rewards[row] = (False, True), 0.0
 
     def _replay(self, row: int, saved: dict[str, Any], out: Timestep) -> bool:
         """Bring one row back, and say whether it stands where it did."""
         shape, dtype = self._native_action
         revive = np.dtype(dtype).type if self._to_scalars else (lambda act: np.asarray(act, dtype).reshape(shape))
-        replayed = replay(self._envs[row], saved, revive)
+        replayed = replay(self._rows.envs[row], saved, revive)
         if replayed is None:
             return False
-        observation, info = replayed
-        self._seeds[row] = int(saved["seed"])
-        self._log.begin(row, saved["generator"], list(saved["actions"]))
+        self._rows.log.begin(row, saved["generator"], list(saved["actions"]))
         self._rewards[row] = float(saved["reward"])
         if saved["terminated"] or saved["truncated"]:
             self._ended[row] = (bool(saved["terminated"]), bool(saved["truncated"]))
-        self._place(row, observation, info, out)
+        self._place(row, replayed, out)
         return bool(self._digest(row) == saved["digest"])
 
     def _digest(self, row: int) -> list[int]:
-        return [self._writer.digest(self._latest[row]), generator_digest(self._cores[row])]
+        return [self._writer.digest(self._latest[row]), generator_digest(self._rows.cores[row])]
 
-    def _check_finite(self, targets: list[NDArray]) -> None:
+    def _check(self, targets: list[NDArray]) -> None:
+        """All is finite, or it is a fault; what is outside its Box is counted."""
         if not self._scan.clean(targets):
             row, what = self._scan.first(targets)
             raise self._fault(row, what)
+        if self._bounds is not None and not self._bounds.inside(targets):
+            self._outside(*self._bounds.first(targets))
+
+    def _outside(self, row: int, count: int, what: str) -> None:
+        if self._guards.bounds == "fail":
+            raise self._fault(row, what)
+        number, step = self._first_index + row, self._rows.steps
+        self.troubles.add(
+            "observations outside their Box",
+            lambda: (f"environment {self._spec.name!r}: number {number}, step {step}: {what}", ""),
+            outside=count,
+        )
 
     def _bad_reward(self) -> EnvironmentFault:
         for row, reward in enumerate(self._rewards):
@@ -337,7 +378,4 @@ class Vectoriser:
         raise AssertionError("every reward is a finite number")
 
     def _fault(self, row: int, what: str) -> EnvironmentFault:
-        return EnvironmentFault(
-            f"environment {self._spec.name!r}: number {self._first_index + row}, step {self._steps}: {what}. "
-            "Correct the environment, or wrap it in one that does."
-        )
+        return self._rows.fault(row, what)

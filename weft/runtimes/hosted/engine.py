@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft.core.types import Metrics, TrainState, Tree, Unroll
+from weft.envs.guards import Trouble
 from weft.envs.protocol import EnvSource
 from weft.graph.graph import Graph
 from weft.runtimes.actors import act_names, params_legs, publishers_of, samples_eaten, steps_of
@@ -44,6 +45,7 @@ class Rolled(NamedTuple):
     recalls: dict[str, Recall | None]
     acting: float  # seconds
     stepping: float  # seconds
+    troubles: list[Trouble] = []  # noqa: RUF012  what environments met meanwhile
 
 
 class Roll(Protocol):
@@ -143,6 +145,7 @@ class HostedEngine:
         stepping, acting, learning = self._stages
         shares = dict.fromkeys(self._stages, 0.0)
         env_steps = unlearned = 0
+        troubles: list[Trouble] = []
         figures: dict[str, Any] = {}  # what fragments that do not learn have measured, as it was last
         while min(len(calls) for calls in metrics.values()) < learn_steps:
             assert self._fragments is not None
@@ -150,6 +153,7 @@ class HostedEngine:
             fragments, newest = self._segments.publish(self._fragments)
             rolled = self._roll.unroll({name: newest[leg] for name, leg in self._legs.items()}, episodes)
             env_steps += self._roll.env_steps
+            troubles += rolled.troubles
             shares[stepping] += rolled.stepping
             shares[acting] += time.perf_counter() - began - rolled.stepping
             began = time.perf_counter()
@@ -185,7 +189,18 @@ class HostedEngine:
             trained = sum(self._eaten[name] * len(rows) for name, rows in host.items())
             measured = {name: float(np.mean(value)) for name, value in jax.device_get(figures).items()}
             return Report(
-                learn_calls, env_steps, flat, episodes, good, rewards, False, shares, made, trained, figures=measured
+                learn_calls,
+                env_steps,
+                flat,
+                episodes,
+                good,
+                rewards,
+                False,
+                shares,
+                made,
+                trained,
+                figures=measured,
+                troubles=tuple(troubles),
             )
 
         return fetch

@@ -11,6 +11,7 @@ import numpy as np
 from weft.core.keys import env_keys, fragment_key
 from weft.core.trees import tree_map
 from weft.core.types import Array, Timestep, Tree
+from weft.envs.guards import take_troubles
 from weft.envs.protocol import EnvSource, HostEnv, HostFactory
 from weft.graph.graph import Graph
 from weft.graph.loops import acted_schema
@@ -186,7 +187,8 @@ class HostRoll:
                 found += [(1, e.episode_return, e.length) for e in new]
             unrolls[name] = self._buffers[name].assemble(act.start)
             recalls[name] = Recall(self._buffers[name].seen(), act.drawn) if self._inside[name] else None
-        return Rolled(unrolls, recalls, time.perf_counter() - began - times.stepping, times.stepping)
+        troubles = [trouble for env in self._environments for trouble in take_troubles(env)]
+        return Rolled(unrolls, recalls, time.perf_counter() - began - times.stepping, times.stepping, troubles)
 
     def _tick(self) -> None:
         self.moved += 1

@@ -133,19 +133,18 @@ class UnrollBuffer:
     ) -> tuple[NumpyArray, NumpyArray]:
         """Append the episodes that ended in this unroll, by step and row; returns the totals of the unfinished ones.
 
-        A step that only resets is part of no episode. An episode whose return so far is NaN, that is not known, is not
-        told when it ends.
+        A step that only resets is part of no episode; what it cuts off is told of nobody. An episode whose return so
+        far is NaN, that is not known, is not told when it ends.
         """
         after = tree_map(lambda x: x[1:], self.block.steps)
         ended = after.terminated | after.truncated
         counted = np.ones_like(ended) if after.valid is None else after.valid
-        ended = ended & counted
         rewards = np.cumsum(after.reward, axis=0, dtype=np.float64)
         lengths = np.cumsum(counted, axis=0, dtype=np.int64)
         running, length = np.array(episode_return), np.array(episode_length)
         for t, row in np.argwhere(ended):
             total, steps = running[row] + rewards[t, row], length[row] + lengths[t, row]
-            if not np.isnan(running[row]):
+            if counted[t, row] and not np.isnan(running[row]):
                 episodes[row // self.envs].append(Ended(int(t), int(row), float(total), int(steps)))
             running[row], length[row] = -rewards[t, row], -lengths[t, row]
         return running + rewards[-1], length + lengths[-1]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from weft.envs.guards import Trouble
 from weft.runtimes.loop.engine import Report
 from weft.telemetry.episodes import EpisodeWindow
 from weft.telemetry.ledger import Ledger
@@ -25,6 +27,8 @@ class Counters:
     shares: dict[str, float] = field(default_factory=dict)
     latest: dict[str, float] = field(default_factory=dict)  # the newest metrics
     restarts: int = 0  # of workers
+    env_errors: int = 0  # steps and resets of environments that raised, after which they went on
+    outside_box: int = 0  # observations outside their Box
     warm_up: int = 1  # learn steps whose speed does not count: compilation, and what workers did meanwhile
     figures: dict[str, float] = field(default_factory=dict)  # what else the engine told last
     streams: dict[str, dict[str, float]] = field(default_factory=dict)  # what passed between workers, as told last
@@ -83,6 +87,7 @@ class Counters:
         else:
             self.ledger = report.samples
         self.figures, self.restarts = report.figures, self.restarts + report.restarts
+        self.count(report.troubles)
         self.streams = report.streams or self.streams
         for window, episodes in zip(self.windows, report.episodes, strict=True):
             for episode in episodes:
@@ -94,6 +99,12 @@ class Counters:
             self._steady = (now, self.env_steps)
             self._taken.clear()  # what came before was mostly compilation
         self._taken.append((now, self.env_steps, self.learn_steps))
+
+    def count(self, troubles: Iterable[Trouble]) -> None:
+        """Count what environments met."""
+        for trouble in troubles:
+            self.env_errors += trouble.errors
+            self.outside_box += trouble.outside
 
     def record(self) -> dict[str, Any]:
         """What is shown and logged."""
@@ -111,6 +122,8 @@ class Counters:
         total = sum(self.shares.values())
         if total > 0:
             record |= {f"time/{stage}": seconds / total for stage, seconds in self.shares.items()}
+        counted = {"env_errors": self.env_errors, "observations_outside_box": self.outside_box}
+        record |= {name: count for name, count in counted.items() if count}
         if len(self.series) > 1:
             record |= {f"return_mean/{k}": w.return_mean for k, w in zip(self.series, self.windows, strict=True)}
         return record | self.figures
@@ -135,6 +148,8 @@ class Counters:
             "windows": [window.to_json() for window in self.windows],
             "ledger": self.ledger.to_json(),
             "restarts": self.restarts,
+            "env_errors": self.env_errors,
+            "outside_box": self.outside_box,
         }
 
     @classmethod
@@ -149,5 +164,7 @@ class Counters:
             windows=windows,
             ledger=Ledger.from_json(document["ledger"]),
             restarts=document.get("restarts", 0),
+            env_errors=document.get("env_errors", 0),
+            outside_box=document.get("outside_box", 0),
             warm_up=warm_up,
         )

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from weft.core.types import TrainState, Tree
+from weft.envs.guards import Trouble
 from weft.telemetry.ledger import Ledger
 
 Episode = tuple[int, float, int]
@@ -31,6 +32,7 @@ class Report(NamedTuple):
     samples: Ledger | None = None  # since the run began, where the engine keeps it
     restarts: int = 0  # of workers, since the last report
     figures: dict[str, float] = {}  # noqa: RUF012  what else is shown and logged: lag, the queues' fill
+    troubles: tuple[Trouble, ...] = ()  # what environments met and did not end the run
     streams: dict[str, dict[str, float]] = {}  # noqa: RUF012  between workers: messages a second, bytes of one
 
 
@@ -75,7 +77,7 @@ class Engine(Protocol):
         The tree has ``fragments``, the states of the graph's fragments by name; what else it has is the engine's own.
 
         The document of an engine with workers has its ledger, ``samples``, its ``learn_steps`` and
-        ``env_steps``, and the ``restarts`` since the last report.
+        ``env_steps``, and the ``restarts`` and ``troubles`` since the last report.
         """
         ...
 

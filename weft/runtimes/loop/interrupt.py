@@ -15,12 +15,14 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from weft.core.errors import LeaveAtOnce
+
 
 class Interrupted(BaseException):
     """A signal came while the run began: nothing has been done that could be saved."""
 
 
-class Abandoned(KeyboardInterrupt):
+class Abandoned(LeaveAtOnce):
     """The run was to end and what it waited for did not; the message says what. What was saved before is kept."""
 
     def __init__(self, signal_: signal.Signals, text: str) -> None:
@@ -76,7 +78,7 @@ def interruptible() -> Iterator[Interrupt]:
         interrupt.came(number)
         if handled > 1 and number == signal.SIGINT:
             interrupt.twice = True
-            raise KeyboardInterrupt
+            raise LeaveAtOnce
         if interrupt.raises and handled == 1:
             raise Interrupted
 

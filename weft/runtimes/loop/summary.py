@@ -31,6 +31,8 @@ def summarise(prepared: Prepared, counters: Counters, folder: Path, how: str, pa
         "params_sha256": params_sha256(params),
         "samples": counters.ledger.to_json(),
         "restarts": counters.restarts,
+        "env_errors": counters.env_errors,
+        "observations_outside_box": counters.outside_box,
         "exit": how,
         "run": str(folder),
     }

@@ -21,6 +21,7 @@ from weft.core.errors import (
     RunError,
     WorkerFailed,
 )
+from weft.envs.guards import Trouble
 from weft.runtimes.actors import publishers_of
 from weft.runtimes.compiled.engine import MAX_DISPATCH, FusedEngine
 from weft.runtimes.hosted.engine import HostedEngine
@@ -31,6 +32,7 @@ from weft.runtimes.loop.interrupt import Abandoned, Interrupt, Interrupted, inte
 from weft.runtimes.loop.keeper import Keeper
 from weft.runtimes.loop.lookout import Lookout
 from weft.runtimes.loop.summary import summarise
+from weft.runtimes.loop.troubles import TroubleLog
 from weft.runtimes.policies.run import Run
 from weft.runtimes.prepare.config import Prepared, RunConfig, Settings, layout_of, prepare, without_effect
 from weft.runtimes.prepare.drawing import laid_out
@@ -61,7 +63,8 @@ def train(config: RunConfig, settings: Settings) -> Run:
     prepared = prepare(config)
     family.look()  # what the environment that was looked at has started
     name = settings.run or default_name(prepared.name, prepared.source.name, prepared.seed)
-    rules = {"may_differ": frozenset({"steps"}), "may_lack": frozenset({"code"})}  # there was none in older runs
+    lacking = frozenset({"code", "env_errors", "env_bounds"})  # there was none in older runs
+    rules = {"may_differ": frozenset({"steps", "env_bounds"}), "may_lack": lacking}
     # Before there is a folder, which a command that is put right would find to be of another config.
     if settings.wandb is not None:
         require_wandb()
@@ -114,6 +117,7 @@ class _Execution:
         self.warnings: list[str] = []
         self.keeper = Keeper(prepared, settings, folder)
         self.keeper.warn = self.warnings.append
+        self.troubles = TroubleLog(folder.path / "logs" / "environments.log")
 
     def run(self, engine: Engine) -> Run:
         """Train to the end, an interrupt or an error; leaves a summary, unless interrupted twice. Closes the engine."""
@@ -327,6 +331,7 @@ class _Execution:
 
     def _take(self, report: Report, telemetry: Telemetry) -> None:
         self.counters.take(report)
+        self.troubles.take(report.troubles, telemetry.warn)
         record = self.counters.record() | {"saved_learn_steps": self.keeper.saved_steps}
         telemetry.write(record, self.counters.env_steps)
         if report.cut_again:
@@ -351,6 +356,9 @@ class _Execution:
         if "samples" in document:  # workers may have died, and have counted, since the last report
             self.counters.ledger = Ledger.from_json(document["samples"])
             self.counters.restarts += document["restarts"]
+            troubles = [Trouble(*values) for values in document.pop("troubles")]
+            self.counters.count(troubles)
+            self.troubles.take(troubles, engine.warn)
             self.counters.learn_steps, self.counters.env_steps = document["learn_steps"], document["env_steps"]
         return tree, {"engine": document, "counters": self.counters.to_document()}
 

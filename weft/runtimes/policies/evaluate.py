@@ -61,6 +61,7 @@ def evaluate_policy(
                     returns[row].append(float(total[row]))
                     lengths[row].append(int(steps[row]))
                 total[row], steps[row] = 0, 0
+            total[~counted], steps[~counted] = 0, 0  # an episode that was cut off by a failure counts for nothing
     finally:
         env.close()
     # In rounds, so that asking for fewer than were played leaves out whole last rounds and not whole environments.

@@ -13,6 +13,7 @@ from weft.core.identity import identity
 from weft.core.kinds import is_whole, wrong_kind
 from weft.core.setting import declared
 from weft.core.specs import Spec
+from weft.envs.guards import Guards, guarded
 from weft.envs.protocol import EnvSource
 from weft.graph.algorithm import Algorithm
 from weft.graph.graph import Graph
@@ -228,7 +229,8 @@ def _opened(config: RunConfig) -> tuple[EnvSource, str]:
     from weft.envs.registry import open_environment
 
     def opened(vector: str) -> EnvSource:
-        return open_environment(config.environment, vector=vector, **config.env_options)
+        source = open_environment(config.environment, vector=vector, **config.env_options)
+        return guarded(source, Guards(config.env_errors, config.env_bounds))
 
     source, vector = opened(config.vector), config.vector
     if not config.lockstep or not isinstance(source.host, NativeFactory) or (source.host.by_row and vector == "native"):

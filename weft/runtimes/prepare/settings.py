@@ -13,6 +13,7 @@ from typing import Any
 
 from weft.core.errors import ConfigError
 from weft.core.setting import REQUIRED, check_settings, setting
+from weft.envs.guards import BOUNDS, ERRORS
 from weft.envs.protocol import VECTOR_MODES, EnvLike
 from weft.graph.algorithm import Algorithm
 from weft.plans.plan import Plan
@@ -59,6 +60,18 @@ class RunConfig:
     )
     env_options: Mapping[str, Any] = setting(
         {}, "options for the environment, a dict; on the command line --env.OPTION VALUE"
+    )
+    env_errors: str = setting(
+        "reset",
+        "where a Gymnasium environment raises: reset that one and go on, or fail",
+        choices=ERRORS,
+        noun="answer to environments' errors",
+    )
+    env_bounds: str = setting(
+        "warn",
+        "where a host environment's observation is outside its Box: warn and count, fail, or ignore",
+        choices=BOUNDS,
+        noun="answer to observations outside their Box",
     )
     fields: Mapping[str, Any] = field(default_factory=dict)  # no setting: the algorithm's own fields to change
 

@@ -33,6 +33,7 @@ from weft.runtimes.workers.episode_reports import EpisodeReports
 from weft.runtimes.workers.lane_checkpoint import from_words, lane_schema, to_words
 from weft.runtimes.workers.layout.blueprint import Side
 from weft.runtimes.workers.side import Saved
+from weft.runtimes.workers.trouble_reports import TroubleReports
 from weft.runtimes.workers.unroll_writer import UnrollWriter
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class HostRollout(_Rollout):
         self._stepper: Stepper | None = None
         self._acts: list[RollingAct] = []
         self._stands: list[LaneCheckpoint] | None = None  # between two unrolls
+        self._troubles = TroubleReports(self.context.link)
         self.context.saves = self._saved
 
     def start(self) -> dict[str, Any]:
@@ -126,6 +128,7 @@ class HostRollout(_Rollout):
         while True:
             self._stands = None
             self._unroll(buffers)
+            self._troubles.tell(self._stepper.environments[0])
             self._send()
             self._stands = [act.checkpoint() for act in self._acts]
             before, buffers = buffers, self._begin()
@@ -150,6 +153,7 @@ class HostRollout(_Rollout):
     def _saved(self) -> Saved | None:
         if self._stands is None or self._stepper is None:
             return None
+        self._troubles.tell(self._stepper.environments[0], at_once=True)
         words = {actor.name: to_words(stands) for actor, stands in zip(self.actors, self._stands, strict=True)}
         lanes = [[name, self.lane.index, len(leaves)] for name, leaves in words.items()]
         body = {"lanes": lanes, "snapshots": {str(self.lane.index): self._stepper.environments[0].snapshot()}}

@@ -18,7 +18,8 @@ from weft.core.types import Timestep
 from weft.envs.protocol import HostEnv, HostFactory
 from weft.runtimes.workers.counting.account import OfSide, OfWire
 from weft.runtimes.workers.layout.blueprint import Side
-from weft.runtimes.workers.side import SideContext
+from weft.runtimes.workers.side import Saved, SideContext
+from weft.runtimes.workers.trouble_reports import TroubleReports
 from weft.streams.channel import Message, Reader, Stamp, Writer
 
 if TYPE_CHECKING:
@@ -110,7 +111,8 @@ class StepSide:
         snapshots: dict[str, Any] | None = None,
     ) -> None:
         self.context, self.make, self.seed, self.slices, self._snapshots = context, make, seed, slices, snapshots
-        context.saves = lambda: ({"snapshots": self.snapshots()}, [])
+        context.saves = self._saved
+        self._troubles = TroubleReports(context.link)
 
     def start(self) -> dict[str, Any]:
         """Make and reset all environments, or bring them back; by lane, the rows that could not be, exactly.
@@ -165,6 +167,11 @@ class StepSide:
         """What every slice needs to be brought back, by lane. Only while all of them wait for actions."""
         return {str(part.lane): part.env.snapshot() for part in self.slices if part.env is not None}
 
+    def _saved(self) -> Saved:
+        for part in self.slices:
+            self._troubles.tell(part.env, at_once=True)
+        return {"snapshots": self.snapshots()}, []
+
     def close(self) -> None:
         """Close the environments; may be called twice."""
         for part in self.slices:
@@ -188,6 +195,7 @@ class StepSide:
                 ):
                     np.copyto(place, leaf)
         self.context.words[OfSide.STEPS] += part.rows
+        self._troubles.tell(part.env)
         for seat in part.seats:
             assert seat.answer is not None
             tag, answer, seat.answer = seat.answer.stamp.tag, seat.answer, None

@@ -11,6 +11,7 @@ import numpy as np
 
 from weft.core.errors import WorkerFailed
 from weft.core.types import TrainState, Tree
+from weft.envs.guards import Trouble
 from weft.graph.role import role
 from weft.runtimes.flow import flat_metrics
 from weft.runtimes.loop.engine import Report
@@ -52,6 +53,7 @@ class WorkersEngine:
         self._rows: dict[str, list[dict[str, Any]]] = {name: [] for name in self._publishers}
         self._bad: int | None = None  # the first learn step that was refused: nothing is published any more
         self._episodes = self._no_episodes()
+        self._troubles: list[Trouble] = []
         self._states: dict[str, Words] = {}  # what the next life of a side begins from, by fragment
         self._lanes: dict[str, Words] = {}  # where lanes stood
         self._snapshots: dict[str, Any] = {}
@@ -117,8 +119,10 @@ class WorkersEngine:
             "env_steps": self._ledger.env_steps(),
             "steps": self._ledger.steps() if self.blueprint.synchrony.still else {},
             "restarts": self._new_restarts(),
+            "troubles": [list(trouble) for trouble in self._troubles],
             "snapshots": snapshots,
         }
+        self._troubles = []
         return state, document
 
     def advance(self, learn_steps: int) -> Callable[[], Report]:
@@ -244,6 +248,8 @@ class WorkersEngine:
                 if not message.body["learned"] and self._bad is None:
                     self._bad = message.body["version"]
                 self._lags.add(message.body["lags"])
+            case "troubles":
+                self._troubles += [Trouble(*values) for values in message.body["troubles"]]
             case "figures":
                 self._figures |= message.body
             case "episodes":
@@ -266,6 +272,7 @@ class WorkersEngine:
             if rows
         }
         reported = [row for rows in taken.values() for row in rows]
+        troubles, self._troubles = tuple(self._troubles), []
         launcher = self._pool.launcher
         self._gauges.look(launcher.account, calls)
         lags, figures = self._lags.figures(), self._gauges.figures(launcher.account) | self._figures
@@ -283,6 +290,7 @@ class WorkersEngine:
             restarts=self._new_restarts(),
             figures=figures if self.blueprint.synchrony.still else figures | lags,
             streams=self._gauges.streams(),
+            troubles=troubles,
         )
 
     def _no_episodes(self) -> EpisodeOrder:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.core.delivery import Delivery
 from weft.core.recipe import from_recipe, import_script
+from weft.envs.guards import Guards, guarded
 from weft.envs.protocol import EnvSource
 from weft.graph.role import role
 from weft.runtimes.workers.control.link import Link, LinkMessage
@@ -64,7 +65,8 @@ class Task:
         from weft.envs.registry import open_environment
 
         options = from_recipe(recipe["options"])
-        return open_environment(recipe["open"], vector=recipe["vector"], **options)
+        opened = open_environment(recipe["open"], vector=recipe["vector"], **options)
+        return guarded(opened, Guards(*recipe["guards"]))
 
     @cached_property
     def algorithm(self) -> Algorithm:

@@ -83,5 +83,7 @@ def _source_recipe(prepared: Prepared) -> Any:
         return to_recipe(source, f"environment {source.name!r}")
     except ConfigError:
         if ":" not in source.name or source.name.startswith(("gymnax:", "weft:")):
-            return {"open": source.name, "vector": prepared.vector, "options": to_recipe(dict(prepared.env_options))}
+            options = to_recipe(dict(prepared.env_options))
+            guards = [prepared.env_errors, prepared.env_bounds]
+            return {"open": source.name, "vector": prepared.vector, "options": options, "guards": guards}
         raise
