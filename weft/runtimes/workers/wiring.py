@@ -262,15 +262,10 @@ def _set_up_jax(task: Task, sides: list[Side]) -> None:
     if not joined or coordinator is None:
         task.learner_devices = (jax.local_devices()[0],)
         return
-    if task.blueprint.workers[joined[0].worker].device == "cpu":
-        jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(
-        coordinator,
-        joined[0].replicas,
-        joined[0].rank,
-        initialization_timeout=60,
-        coordinator_bind_address=coordinator,  # by itself it would be reached from other machines
-    )
+    from weft.runtimes.workers.joining import join_replicas
+
+    on_cpu = task.blueprint.workers[joined[0].worker].device == "cpu"
+    join_replicas(coordinator, joined[0].replicas, joined[0].rank, cpu=on_cpu)
     first: dict[int, Any] = {}
     for device in sorted(jax.devices(), key=lambda d: d.id):
         first.setdefault(device.process_index, device)

@@ -1,0 +1,40 @@
+"""Replicas that are one program: JAX joins them through sockets of its own, which are kept to loopback here.
+
+JAX asks nobody who connects to them. docs/trust.md says what that means on a machine that others use too.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib import import_module
+
+LOOPBACK = "127.0.0.1"
+
+
+def join_replicas(coordinator: str, replicas: int, rank: int, *, cpu: bool) -> None:
+    """Make this process one of ``replicas``; ``coordinator`` is where the first of them serves all. Blocks."""
+    import jax
+
+    if cpu:
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        _keep_gloo_to_loopback()
+    jax.distributed.initialize(
+        coordinator,
+        replicas,
+        rank,
+        initialization_timeout=60,
+        coordinator_bind_address=coordinator,  # by itself it would be reached from other machines
+    )
+
+
+def _keep_gloo_to_loopback() -> None:
+    """Gloo listens where the host's name leads, which may be an address that other machines reach.
+
+    JAX has no option for it, so its maker is given the address here. Raises RuntimeError where JAX has no such maker.
+    """
+    library = import_module("jax._src.lib")._jax
+    make = getattr(library, "make_gloo_tcp_collectives", None)
+    if make is None:
+        raise RuntimeError("this JAX makes Gloo's sockets in another way: it cannot be kept to loopback")
+    if not isinstance(make, partial):
+        library.make_gloo_tcp_collectives = partial(make, hostname=LOOPBACK)
