@@ -109,8 +109,11 @@ def test_a_disk_that_stays_full_fails_the_run_at_its_end(
     train: Weft, weft: Weft, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("weft.runtimes.loop.train.DISPATCH_SECONDS", 0.0)
-    code, out, err = train("mine:FillsTheDiskForGood", "--run", "a", "--checkpoint-seconds", "0", "--json")
-    assert (code, out) == (1, "")
+    ended = train("mine:FillsTheDiskForGood", "--run", "a", "--checkpoint-seconds", "0", "--json")
+    code, _, err = ended
+    assert code == 1
+    assert (ended.json["exit"], ended.json["saved_learn_steps"]) == ("failed", 1)
+    assert "cannot save checkpoint" in ended.json["error"]
     assert err.splitlines()[-1].startswith("weft: error: cannot save checkpoint runs/a/checkpoints/000000000004.weft")
     assert "Traceback" not in err
     assert [p.name for p in (here / "runs/a/checkpoints").iterdir()] == ["000000000001.weft"]

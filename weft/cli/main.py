@@ -5,12 +5,15 @@ Exit codes: 0 finished, 1 failed, 2 asked for something that cannot be, 130 and 
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
+import resource
 import signal
 import sys
 import traceback
 
+from weft.cli.streams import prepare_streams
 from weft.core.errors import ConfigError, EnvironmentRaised, PlanError, UnknownName, WeftError
 from weft.core.theirs import is_theirs, their_traceback
 
@@ -41,10 +44,10 @@ For example:
 def main(argv: list[str] | None = None) -> int:
     """Run a command line; gives the exit code."""
     arguments = sys.argv[1:] if argv is None else argv
+    prepare_streams()
     try:
         code = _run(arguments)
-        if sys.stdout is not None:  # as it is where it was closed: `weft envs >&-`
-            sys.stdout.flush()
+        sys.stdout.flush()
         return code
     except BrokenPipeError:  # nobody reads any more (`weft envs | head`); nor must the interpreter try, as it ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -94,6 +97,10 @@ def _unforeseen(error: Exception) -> int:
     """What is no WeftError: the user's algorithm or network raised, memory ran out, or we have a bug."""
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return _fail(f"out of memory: {error}. Try fewer --envs, a shorter --algo.unroll, or a smaller network.", 1)
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        words = f"{error.strerror}: this process may have {most} open at a time, and its plan needs more"
+        return _fail(f"{words}. Allow more (ulimit -n 4096), or choose a plan with fewer workers.", 1)
     if is_theirs(error):
         print(their_traceback(error), file=sys.stderr, end="")
         return _fail(f"your code raised {type(error).__name__}, as shown above", 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,9 @@ ABOUT = "Train an algorithm in an environment. A run that exists is resumed; one
 class OutputFlags:
     """What is printed when the run has ended."""
 
-    json: bool = setting(False, "the summary as one line of JSON on stdout, and nothing else there")
+    json: bool = setting(
+        False, "the summary as one line of JSON on stdout, also of a run that fails, and nothing else there"
+    )
 
 
 def main(command: str, arguments: list[str]) -> int:
@@ -40,8 +43,15 @@ def main(command: str, arguments: list[str]) -> int:
     output = OutputFlags(**shown)
     if output.json and not sys.stderr.isatty():
         how["quiet"] = True
-    with stdout_reserved() if output.json else nullcontext():
-        summary = _train({**asked, "fields": fields, "env_options": env_options}, how)
+    ended: list[dict[str, Any]] = []
+    try:
+        with stdout_reserved() if output.json else nullcontext():
+            summary = _train({**asked, "fields": fields, "env_options": env_options}, how, ended.append)
+    except Exception as error:
+        if output.json:
+            with suppress(OSError, RunError):  # the error itself says more, and the exit code
+                _print_json(ended[-1] if ended else {"exit": "failed", "error": str(error)})
+        raise
     if output.json:
         _print_json(summary)
     elif not how.get("quiet"):
@@ -76,14 +86,14 @@ def closing(summary: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _train(asked: dict[str, Any], how: dict[str, Any]) -> dict[str, Any]:
+def _train(asked: dict[str, Any], how: dict[str, Any], on_summary: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     from weft.runtimes.prepare.jax_setup import set_up
 
     config, settings = RunConfig(**asked), Settings(**how)
     set_up(cache=True)
     from weft.runtimes.loop.train import train
 
-    return train(config, settings).summary
+    return train(config, settings, on_summary).summary
 
 
 def _return(row: dict[str, Any]) -> str:

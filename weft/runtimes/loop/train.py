@@ -53,11 +53,14 @@ MAX_BEGINNINGS = 5
 """How often a run is begun, at most, if its workers die while they start."""
 
 
-def train(config: RunConfig, settings: Settings) -> Run:
+def train(
+    config: RunConfig, settings: Settings, on_summary: Callable[[dict[str, Any]], None] = lambda summary: None
+) -> Run:
     """Carry a run out, or on; blocks until it ends. One that is finished comes back as it is, at once.
 
     Raises WeftError, and what the user's own code raises. A first SIGINT saves and ends the run; a second ends it at
-    once, as KeyboardInterrupt, and leaves what was saved before.
+    once, as KeyboardInterrupt, and leaves what was saved before. ``on_summary`` is given the summary, also where it
+    raises.
     """
     family = Family.of_this_thread()
     prepared = prepare(config)
@@ -75,6 +78,7 @@ def train(config: RunConfig, settings: Settings) -> Run:
         interruptible() as interrupt,
     ):
         execution = _Execution(prepared, settings, folder, interrupt, family)
+        execution.on_summary = on_summary
         execution.warnings += without_effect(prepared, config, settings)
         execution.warnings += [f"{part} is text, and left out" for part in prepared.source.spec.left_out]
         if (origin["modules"] or origin["script"]) and (trouble := key_trouble()):
@@ -114,6 +118,7 @@ class _Execution:
         )
         self.counters = Counters(prepared.series, warm_up=prepared.warm_up)
         self.dispatch_size = 1
+        self.on_summary: Callable[[dict[str, Any]], None] = lambda summary: None
         self.warnings: list[str] = []
         self.keeper = Keeper(prepared, settings, folder)
         self.keeper.warn = self.warnings.append
@@ -384,6 +389,7 @@ class _Execution:
             summary["signal"] = self.interrupt.signal.name
         if error is not None:
             summary["error"] = str(error)
+        self.on_summary(summary)
         self.folder.write_summary(summary)
         return self._as_run(params, summary)
 
