@@ -127,6 +127,24 @@ def test_seeded_episodes_are_brought_back_exactly(actions):
     again.close()
 
 
+def test_a_game_that_cannot_be_brought_back_is_never_taken_for_one_that_was(actions):
+    """At its first pictures a game looks as any other: the emulator's own randomness is what differs."""
+    source = open_environment(BREAKOUT, vector="each", **SHORT)
+    env, out = source.host(2, 3), timestep_buffers(source.spec, (2,))
+    env.reset(out)
+    for count, action in enumerate(actions[:, :2]):
+        env.step(action, out)
+        if count == 3:
+            first = env.snapshot()
+        if out.truncated[0] or out.terminated[0]:
+            break
+    again, back = source.host(2, 3), timestep_buffers(source.spec, (2,))
+    assert again.restore(first, back) == [], "from its seed"
+    assert 0 in again.restore(env.snapshot(), back)
+    env.close()
+    again.close()
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     return weft.train(

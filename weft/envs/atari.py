@@ -201,14 +201,21 @@ class AtariGame(gym.Env[Any, Any]):
         self.observation_space = self._batch.single_observation_space
         self.action_space = self._batch.single_action_space
         self.frame_skip, self.render_mode = self._batch.frame_skip, self._batch.render_mode
+        self._since_seed = 0  # steps
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray, dict[str, Any]]:
         """A new game: by ``seed``, or as its own randomness goes on."""
         super().reset(seed=seed)
-        if seed is None and self._seeded_episodes:
+        if seed is not None:
+            self._since_seed = 0
+        elif self._seeded_episodes:
             seed = episode_seed(self.np_random)
+        else:
+            # The emulator's randomness has gone on with every step. So does the generator here: a replay of this game
+            # alone, which cannot repeat that, ends with another state of it, and is found to be inexact.
+            self.np_random.bit_generator.advance(1 + self._since_seed)  # type: ignore[attr-defined]
         observation, info = self._batch.reset(seed=None if seed is None else [seed])
         return np.array(observation[0]), {"lives": int(info["lives"][0])}
 
@@ -216,6 +223,7 @@ class AtariGame(gym.Env[Any, Any]):
         """One action."""
         actions = np.asarray(action, self.action_space.dtype)[None]
         observation, reward, terminated, truncated, info = self._batch.step(actions)
+        self._since_seed += 1
         lives = {"lives": int(info["lives"][0])}
         return np.array(observation[0]), float(reward[0]), bool(terminated[0]), bool(truncated[0]), lives
 
