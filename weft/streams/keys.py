@@ -43,6 +43,8 @@ def check_curve(asked_by: str) -> None:
 def make_keys(name: str) -> int:
     """New keys for the channel ``name``; the descriptor of the memfd that holds them. The caller closes it."""
     check_curve(f"channel {name!r}")
+    if not hasattr(os, "memfd_create"):
+        raise ChannelError(f"channel {name!r}: keys need Linux's memfd.")
     fd = os.memfd_create("weft-keys", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.write(fd, b"".join(zmq.curve_keypair() + zmq.curve_keypair()))
     seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL

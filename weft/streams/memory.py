@@ -50,7 +50,7 @@ class RingCreated:
 def create_shm(spec: ChannelSpec) -> RingCreated:
     """Allocate shared memory for a channel. The result owns the descriptor, and closes it."""
     if not hasattr(os, "memfd_create"):
-        raise ChannelError(f"channel {spec.name!r}: shared memory needs Linux's memfd. Use the scheme 'tcp' here.")
+        raise ChannelError(f"channel {spec.name!r}: shared memory needs Linux's memfd.")
     nbytes = Ring.nbytes(spec)
     fd = os.memfd_create(f"weft-{spec.name}"[:200], os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
