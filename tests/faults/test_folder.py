@@ -6,6 +6,10 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+from contextlib import suppress
+
+import pytest
 
 from weft.services.run_folder import open_run
 
@@ -15,6 +19,35 @@ LIVE += ["--steps", "100000000", "--checkpoint-seconds", "1", "--vector", "each"
 
 def contents(folder):
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 1 MB where the run's folder will be."""
+    folder = tmp_path / "r"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a disk cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_on_a_disk_that_is_full_training_goes_on_and_saving_recovers(small_disk, training):
+    run = training("ppo", "CartPole-v1", *LIVE)
+    run.wait_for_learning(2)
+    run.wait_for_checkpoint()
+    with (small_disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):
+        while True:
+            filler.write(bytes(4096))
+    run.wait(lambda: "No space left on device. Free some space" in run.err, what="a warning of a save")
+    run.wait(lambda: "Jsonl: [Errno 28]" in run.err, what="a warning of a record")
+    (small_disk / "filler").unlink()
+    run.wait(lambda: "saving works again" in run.err and "Jsonl: works again" in run.err, what="recovery")
+    assert run.end(signal.SIGINT) == 130
+    assert run.summary["saved_learn_steps"] == run.summary["learn_steps"]
+    assert not list(small_disk.rglob("*.tmp")), "half a checkpoint is not left behind"
+    assert "Traceback" not in run.err
 
 
 def test_a_folder_that_is_deleted_is_made_again_and_the_run_resumes_from_it(training):
