@@ -4,7 +4,7 @@ begins                     from the newest checkpoint that is whole and its own;
 every now and then         the state is copied to memory and written from there, while training goes on
 a write fails              training goes on, the user is told, the next is tried in time
 the folder is removed      it is made again with the next write, and the user is told
-a worker takes the state   the last state that was saved is still in memory: the folder is not needed
+a worker takes the state   the last state that was saved is still in memory; from then on it saves more often
 ends                       waits until the last state is on the disk, and fails where that cannot be
 """
 
@@ -25,6 +25,9 @@ from weft.services.checkpoints import Label, Retention
 from weft.services.progress_made import refuse_lost_checkpoints
 from weft.services.run_folder import RunFolder
 
+MIN_PAUSE = 1.0
+"""The least seconds between two saves, however often the state is lost."""
+
 Kept = tuple[Tree, dict[str, Any]]
 """A state as the loop keeps it: the engine's tree, and a document with the engine's and the counters."""
 
@@ -40,6 +43,8 @@ class Keeper:
         self.on_saved: Callable[[], None] = lambda: None
         self.saved_steps = 0  # learn steps in the newest checkpoint; 0 where there is none
         self._folder, self._interval = folder, settings.checkpoint_seconds
+        self._began_at = self._asked_at = time.monotonic()
+        self._losses, self._cost = 0, 0.1  # how often the state was lost; seconds that the last save took from training
         self._every = settings.keep_every
         self._retention = Retention(settings.keep_checkpoints, settings.keep_best, settings.keep_every)
         self._saver: Saver | None = None
@@ -78,9 +83,26 @@ class Keeper:
 
     def is_due(self, env_steps: int) -> bool:
         """Whether it is time to save again, or a stretch of ``keep_every`` begins; not while one is being written."""
-        late = time.monotonic() - self._tried_at > self._interval
+        self._asked_at = time.monotonic()
+        late = self._asked_at - self._tried_at > self.pause
         begins = self._every > 0 and env_steps // self._every > self._tried_env_steps // self._every
         return (late or begins) and (self._saver is None or not self._saver.busy)
+
+    def lost(self) -> None:
+        """A worker took the state with it: what was learned since the last save is gone."""
+        self._losses += 1
+
+    @property
+    def pause(self) -> float:
+        """Seconds from one save to the next: as was asked for, and less where the state is lost again and again.
+
+        Saving and what is learned twice cost least together at the root of 2 · the cost of a save · the time between
+        two losses (J. W. Young, 1974).
+        """
+        if not self._losses:
+            return self._interval
+        between = (time.monotonic() - self._began_at) / self._losses
+        return min(self._interval, max(MIN_PAUSE, math.sqrt(2.0 * self._cost * between)))
 
     def save(self, tree: Tree, document: dict[str, Any], counters: Counters) -> None:
         """Copy the state, and begin to write it; training may go on at once. A failure is warned of, now or later.
@@ -94,6 +116,7 @@ class Keeper:
         except CheckpointError as error:
             self._failed(error)
         self.look(wait=not self._interval)
+        self._cost = time.monotonic() - self._asked_at
 
     def save_at_last(self, tree: Tree, document: dict[str, Any], counters: Counters) -> None:
         """Save, and wait until it is on the disk. Raises CheckpointError where it cannot be."""

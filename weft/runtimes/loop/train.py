@@ -262,6 +262,7 @@ class _Execution:
                 lost = True
 
     def _go_back(self, engine: Engine, telemetry: Telemetry) -> None:
+        self.keeper.lost()
         kept = self.keeper.latest(engine.template())
         self.counters.go_back(kept[1]["counters"] if kept else None)
         if self.prepared.synchrony.still:  # all that came after is undone, and not lost: it will be done again

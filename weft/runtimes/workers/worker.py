@@ -6,13 +6,17 @@ dies with its launcher. An env worker never gets as far as the import of JAX.
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
+import pkgutil
 import signal
 import socket
 import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from weft.runtimes.workers.control.link import Link, LinkClosed, LinkMessage
@@ -29,11 +33,54 @@ def main(arguments: list[str]) -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # the launcher blocked them till now
     link = Link(socket.socket(fileno=int(arguments[0])))
     try:
+        if len(arguments) > 1:
+            warm_up(**json.loads(arguments[1]))
         task = link.hear()
         assert task is not None
+        _take_place(task.body)
         return _serve(link, task)
     except LinkClosed:
         return 1
+
+
+def warm_up(jax: bool, alone: bool, roles: list[str]) -> None:
+    """Load what a worker of this kind needs, before there is a task. What cannot be loaded yet is left for then."""
+    from weft.graph.role import role
+
+    with suppress(Exception):
+        import weft.envs.registry
+        import weft.runtimes.workers.wiring
+    if not jax:
+        with suppress(Exception):
+            import weft.envs.gymnasium
+            import weft.envs.vectoriser  # noqa: F401
+    with suppress(Exception):
+        if jax:
+            from weft.runtimes.prepare.jax_setup import set_up
+
+            set_up(cache=False)
+            import jax as loaded
+
+            if alone:
+                loaded.local_devices()
+    for name in roles:
+        with suppress(Exception):  # of the user's: it is registered where their module is imported
+            package = sys.modules[type(role(name).code()).__module__].__package__ or ""
+            if jax and package.partition(".")[0] == "weft":  # their sides, which are imported where they are made
+                for module in pkgutil.iter_modules(sys.modules[package].__path__, f"{package}."):
+                    importlib.import_module(module.name)
+
+
+def _take_place(task: dict[str, Any]) -> None:
+    """A spare becomes the worker that its task names: it writes its log, and holds no channel of others."""
+    if task.get("log") is None:
+        return
+    for fd in task["not_yours"]:
+        with suppress(OSError):
+            os.close(fd)
+    with suppress(OSError), open(task["log"], "ab") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
 
 
 def _serve(link: Link, task: LinkMessage) -> int:

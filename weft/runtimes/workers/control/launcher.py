@@ -20,7 +20,9 @@ import numpy as np
 
 from weft.core.recipe import script_path, to_recipe
 from weft.graph.role import role
+from weft.runtimes.prepare.jax_setup import cache_folder
 from weft.runtimes.workers.control.link import Link, LinkClosed, LinkMessage
+from weft.runtimes.workers.control.spares import Spare, SpareKind, Spares
 from weft.runtimes.workers.counting.account import Account, OfSide
 from weft.runtimes.workers.layout.blueprint import Blueprint
 from weft.services.family import Process
@@ -85,6 +87,7 @@ class Launcher:
         }
         self.children: dict[int, Child] = {}
         self._guard: Guard | None = None
+        self._spares = Spares(self._spare)
         self._lives: dict[int, int] = {}
         self._selector = selectors.DefaultSelector()
         self._ports: dict[frozenset[int], socket.socket] = {}
@@ -100,27 +103,11 @@ class Launcher:
         self._lives[worker] = life
         for side in spec.sides:
             self.account.sides[side][[OfSide.BEAT, OfSide.DOING]] = 0  # of the life before
-        link, theirs = Link.pair()
-        if self._guard is None:
-            self._guard = Guard()
-        # Until it handles them by itself, a worker must not be hit by signals.
-        masked = signal.pthread_sigmask(signal.SIG_BLOCK, MASKED)
-        try:
-            with self._open_log(spec.name) as log:
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "weft.runtimes.workers.worker", str(theirs.fileno())],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=[theirs.fileno(), *fds],
-                    env=self._environment(worker),
-                    start_new_session=True,  # what its environments start is in its group, and ends with it
-                )
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, masked)
-        theirs.close()
-        self.children[worker] = Child(process, link, life)
-        self._guard.group(process.pid)
+        with self._open_log(spec.name) as log:
+            spare = self._spares.take(self._kind(worker))
+            found = spare or self._process(self._environment(worker), fds, log)
+        link = found.link
+        self.children[worker] = Child(found.process, link, life)
         self._selector.register(link, selectors.EVENT_READ, worker)
         task = {
             **self._common,
@@ -129,9 +116,53 @@ class Launcher:
             "life": life,
             "bells": {str(s): self.bells[s].fds for s in sides},
             "channels": {w.name: self._specs[w.name].to_json() for w in wires},
+            "log": log.name if spare is not None else None,
+            "not_yours": sorted(set(self._fds()) - set(fds)) if spare is not None else [],
         }
         with suppress(LinkClosed):  # killed already: ``hear`` reports it
             link.say("task", task, arrays)
+
+    def keep_spare(self, worker: int) -> None:
+        """Have a process ready that can take this worker's place, should it die again. Does not wait for it."""
+        self._spares.renew(self._kind(worker))
+
+    def _kind(self, worker: int) -> SpareKind:
+        spec = self.blueprint.workers[worker]
+        sides = [self.blueprint.sides[side] for side in spec.sides]
+        alone = not any(side.together for side in sides)
+        return SpareKind.of(spec.loads_jax, alone, [side.role for side in sides], self._environment(worker))
+
+    def _spare(self, kind: SpareKind) -> Spare:
+        with open(os.devnull, "ab") as nothing:
+            return self._process(dict(kind.variables), self._fds(), nothing, kind.argument())
+
+    def _fds(self) -> list[int]:
+        """The descriptors of all workers."""
+        bells = [fd for bell in self.bells.values() for fd in bell.fds]
+        return [self.account.fd, *bells, *(fd for channel in self.channels.values() for fd in channel.fds)]
+
+    def _process(self, variables: dict[str, str], fds: list[int], log: BinaryIO, *arguments: str) -> Spare:
+        """A worker's process that waits for its task."""
+        if self._guard is None:
+            self._guard = Guard()
+        link, theirs = Link.pair()
+        # Until it handles them by itself, a worker must not be hit by signals.
+        masked = signal.pthread_sigmask(signal.SIG_BLOCK, MASKED)
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "weft.runtimes.workers.worker", str(theirs.fileno()), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[theirs.fileno(), *fds],
+                env=variables,
+                start_new_session=True,  # what its environments start is in its group, and ends with it
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+        theirs.close()
+        self._guard.group(process.pid)
+        return Spare(process, link)
 
     def _open_log(self, name: str) -> BinaryIO:
         """A worker's log; where it cannot be opened, nothing, which is said: a full disk must not end a run."""
@@ -225,6 +256,7 @@ class Launcher:
                 _kill_group(child.process)
         for worker in list(self.children):
             self._reap(worker)
+        self._spares.close(_kill_group)
         if self._guard is not None:
             self._guard.close()
         self._selector.close()
@@ -291,10 +323,9 @@ class Launcher:
             here["CUDA_VISIBLE_DEVICES"] = visible.split(",")[number] if visible else str(number)
             here.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several groups may share the device
         cache = getattr(jax.config, "jax_compilation_cache_dir", None)
-        if cache:
-            here["JAX_COMPILATION_CACHE_DIR"] = str(cache)
-            seconds = getattr(jax.config, "jax_persistent_cache_min_compile_time_secs", 1.0)
-            here["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = str(seconds)
+        here["JAX_COMPILATION_CACHE_DIR"] = str(cache or cache_folder())
+        # However little: the next life of a worker has all of it to compile again, one after another.
+        here.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
         return here
 
 

@@ -171,6 +171,8 @@ class WorkerPool:
         self._take(message)
         match message.topic:
             case "ready":
+                if self.launcher.children[heard.worker].life:  # it has died before, and may again
+                    self.launcher.keep_spare(heard.worker)
                 return self.supervisor.handle(Ready(heard.worker))
             case "error":
                 text, trace = message.body["text"] or message.body["error"], message.body["traceback"]
