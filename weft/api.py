@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from weft.core.errors import ConfigError, RunError
+from weft.core.identity import REACHED
 from weft.core.keywords import split, takes
 from weft.core.recipe import refuse_while_importing
 from weft.core.types import TrainState
@@ -20,7 +21,7 @@ from weft.runtimes.policies.run import Run
 from weft.runtimes.prepare.config import Prepared, RunConfig, Settings, prepare
 from weft.runtimes.prepare.jax_setup import set_up
 from weft.runtimes.prepare.stored import Opening, imports_of, stored_config
-from weft.services.config_json import to_json
+from weft.services.config_json import differences, to_json
 
 
 @takes(RunConfig, Settings)
@@ -209,5 +210,15 @@ def _check_objects(run: str, config: Mapping[str, Any], prepared: Prepared, warn
             f"again, weft.load({run!r}, {given}); or make it the default of an algorithm class of your own and train "
             "that, which the command line finds by its name."
         )
-    for name in (name for name in trained if trained[name] != now[name]):
+    changed = [name for name in trained if _differs(trained[name], now[name])]
+    parts = (each.get("code", {}) for each in (config, to_json(prepared.config())))
+    before, after = ({n: c for n, c in part.items() if n != "algo" and c is not None} for part in parts)
+    changed += [name for name in before if name in after and _differs(before[name], after[name])]
+    for name in changed:
         warn(f"run {run!r}: {name} is not what it was trained with, or its code has changed since")
+
+
+def _differs(trained: Any, now: Any) -> bool:
+    """Whether two identities differ; what an earlier version did not look at is no difference."""
+    found = differences({"": trained}, {"": now})
+    return any(not (d.added and d.field.endswith(f".{REACHED}")) for d in found)

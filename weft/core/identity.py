@@ -3,32 +3,29 @@
     a function             its module and name, the constants that it closes over, and a hash of its source, unless it
                            is an installed library's
     a class                its module and name
+    both                   ``reached``: a hash of all code of the user's that they reach (``core.reached``)
     a record, a tuple      its parts: NamedTuples and dataclasses by field, others by place
     an array               dtype, shape, and a hash of its bytes
     anything else          its type, and its repr where that is the same in every process
 
-The same code gives the same identity in every process: no memory address is in it. Code that a function only calls, and
-the body of a class, are not looked at.
+The same code gives the same identity in every process: no memory address is in it.
 """
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import dis
 import functools
 import hashlib
 import inspect
-import os
 import re
-import sysconfig
-import textwrap
 from collections.abc import Iterator, Mapping
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 
+from weft.core.reached import code_hash, source_of
 from weft.core.recipe import SCRIPT
 
 MAX_DEPTH = 6
@@ -37,7 +34,9 @@ MAX_DEPTH = 6
 MAX_REPR = 200
 """Characters of a repr that are kept; of a longer one its hash."""
 
-_INSTALLED = tuple(f"{sysconfig.get_path(which)}{os.sep}" for which in ("stdlib", "purelib", "platlib"))
+REACHED = "reached"
+"""The key of the hash of the code that a function or a class reaches; runs of earlier versions have none."""
+
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+")
 
 
@@ -55,9 +54,10 @@ def identity(thing: Any, depth: int = MAX_DEPTH) -> Any:
     if depth == 0:
         return {"type": _name(type(thing))}
     if isinstance(thing, type):
-        return {"class": _name(thing)}
+        return {"class": _name(thing), **_reached(thing)}
     if isinstance(thing, MethodType):
-        return {"function": _name(thing.__func__), "of": identity(thing.__self__, depth - 1)}
+        own = {"function": _name(thing.__func__), **_reached(thing.__func__)}
+        return {**own, "of": identity(thing.__self__, depth - 1)}
     if isinstance(thing, functools.partial):
         parts = {"args": thing.args, "keywords": thing.keywords}
         return {"partial": identity(thing.func, depth - 1), **_each(parts, depth)}
@@ -74,9 +74,10 @@ def _as_function(thing: Any) -> FunctionType | BuiltinFunctionType | None:
 def _function(function: FunctionType | BuiltinFunctionType, depth: int) -> dict[str, Any]:
     found: dict[str, Any] = {"function": _name(function)}
     if isinstance(function, FunctionType):
-        source = _source(function)
+        source = source_of(function)
         if source is not None:
             found["source"] = _sha256(source.encode())
+        found |= _reached(function)
         constants = {name: value for name, value in _enclosed(function) if _constant(value)}
         if constants:
             found["with"] = _each(constants, depth)
@@ -84,7 +85,7 @@ def _function(function: FunctionType | BuiltinFunctionType, depth: int) -> dict[
 
 
 def _object(thing: Any, depth: int) -> dict[str, Any]:
-    kind = {"type": _name(type(thing))}
+    kind = {"type": _name(type(thing)), **_reached(type(thing))}
     if isinstance(thing, tuple) and hasattr(thing, "_fields"):
         return {**kind, **_each(dict(zip(thing._fields, thing, strict=True)), depth)}
     if isinstance(thing, tuple | list):
@@ -103,6 +104,11 @@ def _object(thing: Any, depth: int) -> dict[str, Any]:
             return array
     text = _repr(thing)
     return kind if text is None else {**kind, "repr": text}
+
+
+def _reached(thing: Any) -> dict[str, str]:
+    found = code_hash(thing)
+    return {} if found is None else {REACHED: found}
 
 
 def _each(parts: Mapping[str, Any], depth: int) -> dict[str, Any]:
@@ -128,33 +134,6 @@ def _repr(thing: Any) -> str | None:
 
 def _sha256(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()[:16]}"
-
-
-def _source(function: FunctionType) -> str | None:
-    """A function's source; None where there is none to be had, as of what was typed at a prompt.
-
-    None too for installed libraries: another version of one is not another network.
-    """
-    if function.__code__.co_filename.startswith(_INSTALLED):
-        return None
-    try:
-        if function.__code__.co_name == "<lambda>":
-            return _lambda_source(function.__code__)
-        return textwrap.dedent(inspect.getsource(function))
-    except (OSError, TypeError, SyntaxError, ValueError):
-        return None
-
-
-def _lambda_source(code: CodeType) -> str:
-    """A lambda's own text: what else stands in its line, say the number of steps, may change."""
-    whole = "".join(inspect.findsource(code)[0])
-    found = [n for n in ast.walk(ast.parse(whole)) if isinstance(n, ast.Lambda) and n.lineno == code.co_firstlineno]
-    if len(found) > 1:
-        places = set(code.co_positions())
-        bodies = [n.body for n in found]
-        spans = [(b.lineno, b.end_lineno, b.col_offset, b.end_col_offset) for b in bodies]
-        found = [n for n, span in zip(found, spans, strict=True) if span in places] or found
-    return "\n".join(ast.get_source_segment(whole, n) or "" for n in found)
 
 
 def _enclosed(function: FunctionType) -> Iterator[tuple[str, Any]]:

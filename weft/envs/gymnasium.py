@@ -15,6 +15,8 @@ from gymnasium.envs.registration import EnvSpec as GymSpec
 from gymnasium.envs.registration import load_env_creator
 
 from weft.core.errors import ConfigError, MissingExtra, UnknownName
+from weft.core.identity import identity
+from weft.core.reached import is_users
 from weft.envs.atari import AtariBatchMaker, AtariMaker, atari_settings, describe_settings, is_atari
 from weft.envs.importing import import_for
 from weft.envs.native import NativeFactory, probe_native
@@ -87,11 +89,19 @@ def open_gymnasium(name: str, vector: str, options: Mapping[str, Any], others: I
     if vector == "each" or refusal:
         maker = GymMaker(name, dict(options))
         found = probe(name, maker)
-        return EnvSource(name, found, host=VectoriserFactory(name, found, maker), single=maker)
+        host = VectoriserFactory(name, found, maker)
+        return EnvSource(name, found, host=host, single=maker, code=_users_code(spec.entry_point))
     native = GymVectorMaker(name, dict(options))
     found = probe_native(name, lambda: native(2))
     single = GymMaker(name, dict(options))
-    return EnvSource(name, found, host=NativeFactory(name, found, native), single=single)
+    code = _users_code(spec.vector_entry_point)
+    return EnvSource(name, found, host=NativeFactory(name, found, native), single=single, code=code)
+
+
+def _users_code(entry_point: Any) -> dict[str, Any] | None:
+    """The identity of what an id was registered with, where that is code of the user's."""
+    creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+    return identity(creator) if is_users(creator) else None
 
 
 def _open_atari(name: str, game: str, settings: dict[str, Any], vector: str) -> EnvSource:

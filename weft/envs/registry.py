@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
 
 from weft.core.errors import ConfigError, UnknownName
-from weft.core.identity import identity
+from weft.core.identity import identity, is_plain
+from weft.core.recipe import SCRIPT
 from weft.envs.builtin import BUILTIN
 from weft.envs.factory import is_jax_env, load_factory, open_factory
 from weft.envs.gymnasium import open_gymnasium
@@ -101,5 +103,15 @@ def _no_options(name: str, options: Mapping[str, Any]) -> None:
 
 
 def _name_of(factory: Any) -> str:
-    module, name = getattr(factory, "__module__", None), getattr(factory, "__qualname__", None)
-    return f"{module}:{name}" if module and name else repr(factory)
+    """``module:function``, of a partial with its arguments; never with a memory address, so that it stays the same."""
+    if isinstance(factory, functools.partial):
+        given = [_text(value) for value in factory.args]
+        given += [f"{name}={_text(value)}" for name, value in factory.keywords.items()]
+        return f"{_name_of(factory.func)}({', '.join(given)})"
+    named = factory if hasattr(factory, "__qualname__") else type(factory)
+    module = str(named.__module__)
+    return f"{'__main__' if module == SCRIPT else module}:{named.__qualname__}"
+
+
+def _text(value: Any) -> str:
+    return repr(value) if is_plain(value) else _name_of(value)

@@ -19,7 +19,8 @@ import secrets
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,8 +29,9 @@ import msgspec
 
 from weft.core.errors import RunError, UnknownName
 from weft.services.atomic import TEMPORARY, write_atomic
-from weft.services.config_json import differences, to_json
+from weft.services.config_json import Difference, differences, to_json
 from weft.services.made_here import MARK, with_mark
+from weft.services.numbered import numbered, set_aside
 
 _FOLDERS = ("checkpoints", "tensorboard", "videos")
 _LOCK = ".lock"
@@ -52,6 +54,7 @@ class RunFolder:
     id: str = ""
     lock: int | None = field(default=None, repr=False)  # a file descriptor
     pending: Mapping[str, Any] = field(default_factory=dict, repr=False)  # files by name, for ``begin`` to write
+    kept: Path | None = None  # where the run is that had this name before
 
     @property
     def name(self) -> str:
@@ -179,15 +182,17 @@ def open_run(
     may_differ: frozenset[str] = frozenset(),
     may_lack: frozenset[str] = frozenset(),
     origin: Mapping[str, Any] | None = None,
+    fresh: bool = False,
 ) -> RunFolder:
     """Make the folder of a new run, or open that of one to resume; holds its lock until closed.
 
     ``config`` is compared field by field with that of the folder; ``may_differ`` names fields (dotted, ``algo.seed``;
-    a name covers all below it) whose new value is taken instead, ``may_lack`` fields that are taken where the folder's
-    config has nothing of that name, as one of an older version. The plan is not compared: the folder tells that of
-    the last execution. Nor is ``origin``, where the code came from, which gets this user's mark. Of a run to resume no
-    file is written, but that of the lock, before its ``begin``. Raises RunError where the config differs, another
-    process has the folder, or it cannot be written.
+    a name covers all below it) whose new value is taken instead, ``may_lack`` fields (``code.*.reached`` for any that
+    begin and end so) that are taken where the folder's config has nothing of that name, as one of an older version.
+    With ``fresh`` nothing is compared: the folder of a run that exists is renamed, NAME.1, and a new one made. The plan
+    is not compared: the folder tells that of the last execution. Nor is ``origin``, where the code came from, which
+    gets this user's mark. Of a run to resume no file is written, but that of the lock, before its ``begin``. Raises
+    RunError where the config differs, another process has the folder, or it cannot be written.
     """
     path = _path_of(root, name)
     try:
@@ -195,11 +200,18 @@ def open_run(
         lock = lock_folder(path)
     except OSError as error:
         raise _cannot("use", path, error) from error
+    kept = None
     try:
+        if fresh and (path / "config.json").exists():
+            kept = set_aside(path)  # whose lock goes with it: nobody else has it in use
+            path.mkdir()
+            other, lock = lock, lock_folder(path)
+            os.close(other)
         files = {"plan.json": plan, "config.json": to_json(config)}  # the config last: with it there is a run
         if origin is not None:
             files = {"origin.json": to_json(origin), **files}
-        return _open_locked(path, files, may_differ, may_lack, lock)
+        opened = _open_locked(path, files, may_differ, may_lack, lock)
+        return replace(opened, kept=kept)
     except OSError as error:
         os.close(lock)
         raise _cannot("use", path, error) from error
@@ -245,13 +257,10 @@ def _open_locked(
         old = _read_json(config_path)
         run_id = str(old.pop(_ID, ""))
         found = differences(old, config)
-        refused = [d for d in found if not d.is_one_of(may_differ) and not (d.added and d.field in may_lack)]
+        lacking = [d for d in found if d.added and any(fnmatchcase(d.field, lack) for lack in may_lack)]
+        refused = [d for d in found if not d.is_one_of(may_differ) and d not in lacking]
         if refused:
-            raise RunError(
-                f"run {path} exists, with another config:\n  "
-                + "\n  ".join(map(str, refused))
-                + "\nResume it with the same values, or train under another name with --run."
-            )
+            raise _another_config(path, refused)
     elif foreign := sorted(p.name for p in path.iterdir() if not _is_ours(p)):
         raise RunError(
             f"{path} is not a run: it has no config.json, but {', '.join(foreign[:3])}. Nothing in it was touched; "
@@ -268,6 +277,17 @@ def _open_locked(
         return RunFolder(path, config, resumed, run_id, lock, changed)
     _write_all(path, files)
     return RunFolder(path, config, resumed, run_id, lock)
+
+
+def _another_config(path: Path, refused: list[Difference]) -> RunError:
+    ways = "Resume it with the same values"
+    if any(d.is_one_of(frozenset({"code"})) for d in refused):
+        ways = "Your code has changed since, and the run learned with the old. Go on with the new by --new-code"
+    listed = "\n  ".join(map(str, refused))
+    return RunError(
+        f"run {path} exists, with another config:\n  {listed}\n{ways}, begin anew with --fresh (the old run is kept as "
+        f"{numbered(path).name}), or train under another name with --run."
+    )
 
 
 def _write_all(path: Path, files: Mapping[str, Any]) -> None:

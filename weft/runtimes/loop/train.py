@@ -31,16 +31,14 @@ from weft.runtimes.loop.engine import Engine, Report, StateLost, params_of
 from weft.runtimes.loop.interrupt import Abandoned, Interrupt, Interrupted, interruptible
 from weft.runtimes.loop.keeper import Keeper
 from weft.runtimes.loop.lookout import Lookout
+from weft.runtimes.loop.opening import open_folder
 from weft.runtimes.loop.summary import summarise
 from weft.runtimes.loop.troubles import TroubleLog
 from weft.runtimes.policies.run import Run
 from weft.runtimes.prepare.config import Prepared, RunConfig, Settings, layout_of, prepare, without_effect
-from weft.runtimes.prepare.drawing import laid_out
-from weft.runtimes.prepare.origin import origin_of
 from weft.services import checkpoints
 from weft.services.family import Family
-from weft.services.made_here import key_trouble
-from weft.services.run_folder import RunFolder, default_name, open_run
+from weft.services.run_folder import RunFolder, default_name
 from weft.telemetry.ledger import Ledger
 from weft.telemetry.plain import Plain, Quiet
 from weft.telemetry.telemetry import Telemetry, open_telemetry
@@ -66,23 +64,17 @@ def train(
     prepared = prepare(config)
     family.look()  # what the environment that was looked at has started
     name = settings.run or default_name(prepared.name, prepared.source.name, prepared.seed)
-    lacking = frozenset({"code", "env_errors", "env_bounds"})  # there was none in older runs
-    rules = {"may_differ": frozenset({"steps", "env_bounds"}), "may_lack": lacking}
     # Before there is a folder, which a command that is put right would find to be of another config.
     if settings.wandb is not None:
         require_wandb()
     engine = make_engine(prepared, settings, settings.root / name / "logs")
-    origin = origin_of(prepared)
-    with (
-        open_run(settings.root, name, prepared.config(), laid_out(prepared), origin=origin, **rules) as folder,
-        interruptible() as interrupt,
-    ):
+    folder, trouble = open_folder(prepared, settings, name)
+    with folder, interruptible() as interrupt:
         execution = _Execution(prepared, settings, folder, interrupt, family)
         execution.on_summary = on_summary
         execution.warnings += without_effect(prepared, config, settings)
         execution.warnings += [f"{part} is text, and left out" for part in prepared.source.spec.left_out]
-        if (origin["modules"] or origin["script"]) and (trouble := key_trouble()):
-            execution.warnings.append(f"{trouble}. To open this run, weft eval will ask for --trust.")
+        execution.warnings += trouble
         return execution.run(engine)
 
 
@@ -146,6 +138,8 @@ class _Execution:
                 telemetry = self._telemetry(resumed_at)
             with telemetry:
                 lookout.say = telemetry.warn
+                if self.folder.kept is not None:
+                    telemetry.note(f"the run that was there is kept as {self.folder.kept}")
                 for warning in self.warnings:
                     telemetry.warn(warning)
                 if about := self.prepared.source.about:
@@ -184,8 +178,8 @@ class _Execution:
         for warning in self.warnings:
             screen.warn(warning)
         screen.note(
-            f"run {self.folder.path} was finished before. To go on, ask for more --steps; to begin anew, name another "
-            "--run."
+            f"run {self.folder.path} was finished before. To go on, ask for more --steps; to begin anew, say --fresh "
+            "or name another --run."
         )
         params = jax.device_get(self._params(restored[0]))
         summary["run"] = str(self.folder.path)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from weft.core.errors import ConfigError
 from weft.core.identity import identity
 from weft.core.kinds import is_whole, wrong_kind
+from weft.core.reached import is_users
 from weft.core.setting import declared
 from weft.core.specs import Spec
 from weft.envs.guards import Guards, guarded
@@ -97,10 +98,11 @@ class Prepared(RunConfig):
         plain = self.algorithm.config()
         objects = [f.name for f in dataclasses.fields(self.algorithm) if f.name not in plain]
         code: dict[str, Any] = {name: identity(getattr(self.algorithm, name)) for name in objects}
+        own = {"algorithm": identity(type(self.algorithm))} if is_users(type(self.algorithm)) else {}
         return {name: getattr(self, name) for name in declared(RunConfig)} | {
             "algorithm": self.name,
             "algo": plain,
-            "code": {"algo": code, "environment": self.source.code},
+            "code": {"algo": code, "environment": self.source.code, **own},
             "environment": self.source.name,
             "env_options": dict(self.env_options),
             "plan": str(self.plan),

@@ -85,6 +85,12 @@ class Settings:
 
     run: str | None = setting(None, "the run's name, its folder in root; unless set: ALGO-ENV-sSEED")
     root: Path = setting(Path("runs"), "the folder that runs are kept in")
+    fresh: bool = setting(
+        False, "begin anew: a run of that name that exists is kept under a number, NAME.1; unless set, it is resumed"
+    )
+    new_code: bool = setting(
+        False, "go on with a run although code of yours, the environment's or the algorithm's, has changed since"
+    )
     on: str = setting("local", "the runtime; ray is not in this version yet", choices=("local", "ray"), noun="runtime")
     checkpoint_seconds: float = setting(
         30.0, "from one checkpoint to the next; there is always one at the end", at_least=0
