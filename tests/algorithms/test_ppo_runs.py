@@ -218,8 +218,15 @@ def test_a_recurrent_network_of_the_users_begins_anew_with_each_episode():
     assert np.abs(report.metrics["approx_kl"]).max() < 1e-6
 
 
-@pytest.mark.parametrize("environment", ["weft:CartPole-v1", "CartPole-v1"])
-@pytest.mark.parametrize("plan", ["inline", "(env+act)*2 | learn"])
+@pytest.mark.parametrize(
+    ("plan", "environment"),
+    [
+        ("inline", "weft:CartPole-v1"),
+        ("inline", "CartPole-v1"),
+        ("(env+act)*2 | learn", "CartPole-v1"),
+        pytest.param("(env+act)*2 | learn", "weft:CartPole-v1", marks=pytest.mark.slow),
+    ],
+)
 def test_what_an_overridden_loss_measures_is_logged(plan, environment, tmp_path):
     """One program, a host loop, and workers."""
     run = weft.train(
