@@ -257,6 +257,7 @@ class _Execution:
 
     def _go_back(self, engine: Engine, telemetry: Telemetry) -> None:
         self.keeper.lost()
+        self.dispatch_size = 1  # what is learned from now on is soon reported, and saved
         kept = self.keeper.latest(engine.template())
         self.counters.go_back(kept[1]["counters"] if kept else None)
         if self.prepared.synchrony.still:  # all that came after is undone, and not lost: it will be done again
