@@ -49,8 +49,7 @@ def refuse_lost_checkpoints(folder: RunFolder) -> str:
         raise RunError(
             f"run {folder.path} has made {made.env_steps:,} env steps ({made.told_by} tells), and there is no "
             f"checkpoint in {folder.checkpoints}: it was removed, or not copied. Nothing was touched. Put the "
-            "checkpoints back and run the same command; to begin from scratch, train under another name with --run, "
-            f"or remove {folder.path}."
+            "checkpoints back and run the same command; to begin from scratch, add --fresh, or name another --run."
         )
     return (
         f"run {folder.path} was ended before its first checkpoint: the {made.env_steps:,} env steps that it had made "
