@@ -56,6 +56,15 @@ def test_others_are_told_apart_by_what_they_do(action, recurrent, envs, minibatc
     assert tuned("a2c", "Nobody-v0", EnvSpec("Nobody-v0", Box((3,)), action)).fields == {}
 
 
+@pytest.mark.parametrize(
+    ("asked", "envs", "minibatches"),
+    [({}, None, 32), ({"unroll": 10}, None, 32), ({"unroll": 5}, 8, 8), ({"unroll": 5, "minibatches": 4}, 3, 32)],
+)
+def test_minibatches_that_nobody_asked_for_fit_the_batch(asked, envs, minibatches):
+    row = tuned("ppo", "Nobody-v0", EnvSpec("Nobody-v0", Box((3,)), Discrete(2)))
+    assert row.fitted(asked, envs).fields["minibatches"] == minibatches
+
+
 def test_texts_in_an_observation_are_left_out_and_said(tmp_path, capsys):
     source = open_environment(Reader)
     assert source.spec.left_out == ("observation['deep']['say']", "observation['hint']")

@@ -7,6 +7,8 @@ object always wins over these. docs/algorithms has the returns that they reach.
 from __future__ import annotations
 
 import fnmatch
+import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from weft.core.specs import Box, EnvSpec
@@ -20,6 +22,13 @@ class Tuned(NamedTuple):
     steps: int
     fields: dict[str, Any]
     source: str = "defaults"  # the row that it came from, for the config
+
+    def fitted(self, asked: Mapping[str, Any], envs: int | None) -> Tuned:
+        """With as many minibatches as divide the batch, where its size was asked for and their number was not."""
+        unroll, parts = asked.get("unroll", self.fields.get("unroll")), self.fields.get("minibatches")
+        if parts is None or "minibatches" in asked or not isinstance(unroll, int):
+            return self
+        return self._replace(fields={**self.fields, "minibatches": math.gcd(parts, (envs or self.envs) * unroll)})
 
 
 _CLASSIC = {"entropy_cost": 0.0, "learning_rate_end": 0.0}

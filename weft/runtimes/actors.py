@@ -63,6 +63,19 @@ def unroll_stream(graph: Graph, act: str) -> str:
     return next(s.name for s in graph.out_of(act) if s.counted)
 
 
+def goes_unmarked(graph: Graph, name: str) -> bool:
+    """Whether an act's unrolls come to learn without marks of valid records where all of their records are.
+
+    Learn then computes, to the last bit, as for an environment that never fails, and as quickly. Maps see what the
+    graph declares; and an environment that has invalid records all the time is always computed in the same way.
+    """
+    if not graph.fragment(name).role.every_step:
+        return False
+    spec = graph.fragment(name).code.spec.environment
+    eaters = [graph.fragment(s.target).role for s in graph.out_of(name) if s.counted]
+    return spec.may_fail and not spec.next_step_reset and all(role.computes_gradients for role in eaters)
+
+
 def samples_eaten(graph: Graph, publishers: list[str], made: int) -> dict[str, int]:
     """Environment steps in one learn call of each learner, where an act makes ``made`` of them in an unroll.
 

@@ -86,6 +86,19 @@ def as_unroll(block: Block) -> Unroll:
     )
 
 
+def unmarked(message: Tree) -> Tree:
+    """A block, an unroll, or a tree in a block's form, without its marks of valid records."""
+    if isinstance(message, Block):
+        return message._replace(steps=message.steps._replace(valid=None))
+    return message._replace(valid=None)
+
+
+def all_valid(message: Tree) -> bool:
+    """Whether a block or an unroll in host memory has marks, and none of them says that a record is not valid."""
+    marks = message.steps.valid if isinstance(message, Block) else message.valid
+    return marks is not None and bool(np.all(marks))
+
+
 def fill(block: Block, unroll: Unroll) -> None:
     """Write an unroll into a block's NumPy arrays. What came before its first step is known only by ``first``."""
     steps = block.steps

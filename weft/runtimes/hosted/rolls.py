@@ -15,12 +15,12 @@ from weft.envs.guards import take_troubles
 from weft.envs.protocol import EnvSource, HostEnv, HostFactory
 from weft.graph.graph import Graph
 from weft.graph.loops import acted_schema
-from weft.runtimes.actors import actors_of
+from weft.runtimes.actors import actors_of, goes_unmarked
 from weft.runtimes.compiled.engine import episodes_of
 from weft.runtimes.compiled.replicas import Layout, Spread
 from weft.runtimes.compiled.rollout import Actor, broadcast, make_rollout
 from weft.runtimes.flow import Flow, States
-from weft.runtimes.hosted.blocks import allocate_block, block_schema
+from weft.runtimes.hosted.blocks import all_valid, allocate_block, block_schema, unmarked
 from weft.runtimes.hosted.engine import Episodes, Roll, Rolled
 from weft.runtimes.hosted.programs import Recall, act_programs
 from weft.runtimes.hosted.rolling import (
@@ -87,6 +87,7 @@ class HostRoll:
         by_index = Spread.PLAIN if layout.seeds else Spread.SPLIT
         self._arguments = layout.place((seeds, indices), (Spread.SHARED, by_index))
         self._buffers = {actor.name: self._buffer(actor) for actor in self._actors}
+        self._unmarked = {actor.name: goes_unmarked(graph, actor.name) for actor in self._actors}
         self.moved = 0
         self._environments: list[HostEnv] = []
         self._rolling: dict[str, RollingAct] = {}
@@ -185,7 +186,8 @@ class HostRoll:
             act.finish(params[name], leaves[name], ended)
             for found, new in zip(series, ended, strict=True):
                 found += [(1, e.episode_return, e.length) for e in new]
-            unrolls[name] = self._buffers[name].assemble(act.start)
+            unroll = self._buffers[name].assemble(act.start)
+            unrolls[name] = unmarked(unroll) if self._unmarked[name] and all_valid(unroll) else unroll
             recalls[name] = Recall(self._buffers[name].seen(), act.drawn) if self._inside[name] else None
         troubles = [trouble for env in self._environments for trouble in take_troubles(env)]
         return Rolled(unrolls, recalls, time.perf_counter() - began - times.stepping, times.stepping, troubles)

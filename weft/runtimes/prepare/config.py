@@ -263,7 +263,9 @@ def _algorithm(config: RunConfig, source: EnvSource) -> tuple[Algorithm, tuple[i
     if isinstance(config.algorithm, str):
         algorithm = load_algorithm(config.algorithm)()
         recurrent = bool(config.fields.get("recurrent"))
-        settings = tuned(algorithm_name(algorithm), source.name, source.spec, recurrent=recurrent)
+        settings = tuned(algorithm_name(algorithm), source.name, source.spec, recurrent=recurrent).fitted(
+            config.fields, config.envs
+        )
         algorithm = algorithm.with_fields(**{**settings.fields, **config.fields})
     else:
         algorithm = config.algorithm

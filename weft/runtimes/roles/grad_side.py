@@ -15,7 +15,6 @@ import numpy as np
 from weft.core.types import Array, Tree
 from weft.runtimes.flow import Flow, Leg, States
 from weft.runtimes.hosted.blocks import Block, as_message, seen
-from weft.runtimes.messages import join
 from weft.runtimes.workers.batches import Batches
 from weft.runtimes.workers.counting.account import Fate
 from weft.runtimes.workers.counting.ledger import taken_and_not_sent
@@ -55,7 +54,7 @@ class GradSide:
     ) -> tuple[States, list[Tree]]:
         messages: dict[Leg, list[Tree]] = {}
         for leg, blocks in batches.items():
-            whole = join(blocks, self.batches.forms[leg].axes)
+            whole = self.batches.joined(leg, blocks)
             message = as_message(whole)
             if isinstance(whole, Block) and leg[0] in noise:
                 extras = self.batches.acts[leg[0]].extras(leaves, whole.carry, seen(whole), noise[leg[0]])

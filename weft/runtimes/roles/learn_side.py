@@ -20,7 +20,6 @@ from weft.runtimes.flow import Flow, Flowed, States
 from weft.runtimes.hosted.blocks import Block, as_message, seen
 from weft.runtimes.hosted.programs import Recall
 from weft.runtimes.hosted.segments import learn_from
-from weft.runtimes.messages import join
 from weft.runtimes.workers.batches import Batches
 from weft.runtimes.workers.counting.account import Fate, OfSide
 from weft.runtimes.workers.lane_checkpoint import from_words, to_words
@@ -59,7 +58,7 @@ class LearnSide:
         messages: dict[Any, list[Tree]] = {}
         recalls: dict[str, Recall | None] = {}
         for leg, blocks in batches.items():
-            whole = join(blocks, self.batches.forms[leg].axes)
+            whole = self.batches.joined(leg, blocks)
             if isinstance(whole, Block) and leg[0] in noise:
                 recalls[leg[0]] = Recall(seen(whole), noise[leg[0]])
             messages[leg] = [as_message(whole)]

@@ -12,10 +12,12 @@ import numpy as np
 
 from weft.core.keys import env_keys, fragment_key
 from weft.core.types import Array, Tree
+from weft.runtimes.actors import goes_unmarked
 from weft.runtimes.compiled.replicas import Layout
 from weft.runtimes.flow import Leg
+from weft.runtimes.hosted.blocks import Block, all_valid, unmarked
 from weft.runtimes.hosted.programs import ActPrograms, act_programs
-from weft.runtimes.messages import Form
+from weft.runtimes.messages import Form, join
 from weft.runtimes.workers.collector import Collector
 from weft.runtimes.workers.layout.blueprint import Side, Wire
 from weft.runtimes.workers.wires import WireReader
@@ -42,6 +44,9 @@ class Batches:
             for leg, found in wires.items()
         }
         self._batch: dict[Leg, list[Message]] = {}
+        # Replicas of one program must agree on its form, and none knows the others' messages.
+        alone = len(task.learner_devices) < 2
+        self._unmarked = {leg for leg in wires if alone and goes_unmarked(graph, leg[0])}
         self.acts: dict[str, ActPrograms] = {}
         self._keys: dict[str, Array] = {}
         first = task.blueprint.lanes[side.lanes[0]].first
@@ -66,7 +71,17 @@ class Batches:
 
     def messages(self) -> dict[Leg, tuple[Tree, ...]]:
         """The batch that is complete: of each stream one message for each lane. Views of the slots."""
-        return {leg: tuple(self.forms[leg].unflatten(m.arrays) for m in self._batch[leg]) for leg in self._collectors}
+        found = {leg: tuple(self.forms[leg].unflatten(m.arrays) for m in self._batch[leg]) for leg in self._collectors}
+        for leg in self._unmarked:
+            if all(all_valid(block) for block in found[leg]):
+                found[leg] = tuple(unmarked(block) for block in found[leg])
+        return found
+
+    def joined(self, leg: Leg, messages: tuple[Tree, ...]) -> Tree:
+        """The messages of a stream, as ``messages`` gives them, side by side. To be traced."""
+        axes = self.forms[leg].axes
+        marked = not isinstance(messages[0], Block) or messages[0].steps.valid is not None
+        return join(messages, axes if marked else unmarked(axes))
 
     @property
     def oldest(self) -> int:
