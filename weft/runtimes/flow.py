@@ -16,7 +16,7 @@ import numpy as np
 from weft.core.errors import GraphError
 from weft.core.keys import fragment_key
 from weft.core.replicas import mean_over_replicas
-from weft.core.types import Array, Metrics, Tree
+from weft.core.types import Array, Metrics, TrainState, Tree
 from weft.graph.fragment import Fragment
 from weft.graph.graph import Graph
 from weft.graph.stream import Delivery, Stream
@@ -203,6 +203,14 @@ def all_finite(params: Tree) -> Array:
     """[] bool: whether every number in ``params`` is finite. An update may overflow although its loss did not."""
     checks = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(params) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
     return jnp.stack(checks).all() if checks else jnp.bool_(True)
+
+
+def kept_where(good: Array | bool, new: TrainState, before: TrainState) -> TrainState:
+    """``new`` where ``good``; else its step alone, with the params and the optimizer of before."""
+    both = jax.tree.map(
+        lambda now, then: jnp.where(good, now, then), (new.params, new.optimizer), (before.params, before.optimizer)
+    )
+    return new._replace(params=both[0], optimizer=both[1])
 
 
 def rewards_given(messages: Mapping[Leg, list[Tree]]) -> Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +22,7 @@ from weft.runtimes.actors import actors_of, params_legs, publishers_of, samples_
 from weft.runtimes.compiled.episodes import EpisodeSlices
 from weft.runtimes.compiled.replicas import AXIS, Layout, Spread
 from weft.runtimes.compiled.rollout import LoopState, make_rollout
-from weft.runtimes.flow import Finite, Flow, States, all_finite, flat_metrics
+from weft.runtimes.flow import Finite, Flow, States, all_finite, flat_metrics, kept_where
 from weft.runtimes.loop.engine import Episode, Report
 
 MAX_DISPATCH = 128
@@ -61,6 +62,7 @@ class FusedEngine:
     def __init__(self, graph: Graph, env: JaxEnv, layout: Layout, envs: int, seed: int) -> None:
         self.layout = layout
         self.warn: Callable[[str], None] = print
+        self.inspect: Path | None = None  # the batch is inside the program: there is nothing to keep
         self.check: Callable[[], None] = lambda: None
         actors = actors_of(graph)
         self._names = [actor.name for actor in actors]
@@ -85,9 +87,12 @@ class FusedEngine:
             metrics = flat_metrics(self._publishers, {n: mean_of(found) for n, found in flowed.metrics.items()})
             finite = [one for found in flowed.finite.values() for one in found]
             both = Finite(*(jnp.stack(x).all() if len(x) > 1 else x[0] for x in zip(*finite, strict=True)))
-            return FusedState(flowed.states, loop), FusedReport(metrics, over_replicas(slices), both)
+            states = dict(flowed.states)
+            for name in self._publishers:  # its params are kept by learn itself
+                states[name] = kept_where(flowed.finite[name][-1].learned, states[name], fragments[name])
+            return FusedState(states, loop), FusedReport(metrics, over_replicas(slices), both)
 
-        def run(state: FusedState, iterations: Array) -> tuple[FusedState, FusedReport]:
+        def run(state: FusedState, iterations: Array) -> tuple[FusedState, tuple[FusedReport, Array]]:
             # The trip count is an argument, not a constant: one program serves every dispatch size.
             report = jax.eval_shape(lambda s: iteration(s)[1], state)
             space = jax.tree.map(lambda s: jnp.zeros((MAX_DISPATCH, *s.shape), s.dtype), report)
@@ -98,10 +103,8 @@ class FusedEngine:
 
             state, report = jax.lax.fori_loop(0, iterations, body, (state, space))
             # The params once a dispatch, not once an iteration: dozens of small kernels on a GPU.
-            learned = report.finite.learned
-            for name in self._publishers:
-                learned = learned & all_finite(state.fragments[name].params)
-            return state, report._replace(finite=report.finite._replace(learned=learned))
+            good = [all_finite(state.fragments[name].params) for name in self._publishers]
+            return state, (report, jnp.stack(good).all())
 
         indices = jnp.arange(envs, dtype=jnp.int32)
         seeds = jnp.arange(seed, seed + layout.seeds) if layout.seeds else jnp.int32(seed)
@@ -133,11 +136,11 @@ class FusedEngine:
         if not self._calls:
             jax.eval_shape(self._run, self._state, jnp.int32(0))  # the trace is kept for the call below
         iterations = math.ceil(learn_steps / self._calls)
-        self._state, report = self._run(self._state, jnp.int32(iterations))
+        self._state, (report, good) = self._run(self._state, jnp.int32(iterations))
         calls = iterations * self._calls
 
         def fetch() -> Report:
-            return self._read(jax.device_get(report), iterations, calls)
+            return self._read(jax.device_get(report), bool(np.all(jax.device_get(good))), iterations, calls)
 
         return fetch
 
@@ -158,8 +161,11 @@ class FusedEngine:
         """Nothing to free: the arrays go with the engine."""
         self._state = None
 
-    def _read(self, report: FusedReport, iterations: int, calls: int) -> Report:
-        """The host's view of a dispatch's reports; the seed axis, where there is one, comes first."""
+    def _read(self, report: FusedReport, kept: bool, iterations: int, calls: int) -> Report:
+        """The host's view of a dispatch's reports; the seed axis, where there is one, comes first.
+
+        ``kept``: the params after it are finite.
+        """
         seeds = self.layout.seeds
         if seeds:
             report = jax.tree.map(lambda x: np.moveaxis(x, 0, 1), report)
@@ -172,12 +178,14 @@ class FusedEngine:
             iterations * self._steps,
             {name: np.asarray(values) for name, values in report.metrics.items()},
             [episodes_of(column) for column in columns],
-            bool(np.all(finite.learned)),
+            kept and bool(np.all(finite.learned)),
             bool(np.all(finite.rewards)),
             any(bool(np.any(column.cut_again)) for column in slices),
             {},
             iterations * self._steps * len(self._names),
             calls * sum(self._eaten.values()),
+            learned=np.asarray(finite.learned),
+            kept=kept,
         )
 
 

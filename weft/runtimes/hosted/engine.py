@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -21,8 +22,10 @@ from weft.envs.protocol import EnvSource
 from weft.graph.graph import Graph
 from weft.runtimes.actors import act_names, params_legs, publishers_of, samples_eaten, steps_of
 from weft.runtimes.compiled.replicas import Layout
-from weft.runtimes.flow import Finite, Flow, States, flat_metrics, on_host
+from weft.runtimes.flow import Finite, Flow, States, flat_metrics, kept_where, on_host
 from weft.runtimes.hosted.programs import Recall
+from weft.runtimes.hosted.segments import Learned
+from weft.runtimes.loop.bad_steps import keep_batch
 from weft.runtimes.loop.engine import Episode, Report
 
 Episodes = list[list[Episode]]
@@ -105,6 +108,7 @@ class HostedEngine:
 
         self.layout, self._seed = layout, seed
         self.warn: Callable[[str], None] = print
+        self.inspect: Path | None = None
         self.check: Callable[[], None] = lambda: None
         self._pieces_run = 0
         self._publishers, self._legs = publishers_of(graph), params_legs(graph)
@@ -146,6 +150,7 @@ class HostedEngine:
         shares = dict.fromkeys(self._stages, 0.0)
         env_steps = unlearned = 0
         troubles: list[Trouble] = []
+        went_well: list[Any] = []  # of each unroll that was learned from, whether every learner did: [] or [seeds] bool
         figures: dict[str, Any] = {}  # what fragments that do not learn have measured, as it was last
         while min(len(calls) for calls in metrics.values()) < learn_steps:
             assert self._fragments is not None
@@ -166,6 +171,13 @@ class HostedEngine:
                     figures |= {f"{name}/{key}": value for key, value in calls[-1].items()}
             finite += [one for calls in learned.finite.values() for one in calls]
             jax.block_until_ready(learned.finite or self._fragments)
+            calls_made = [np.asarray(one.learned) for calls in learned.finite.values() for one in calls]
+            if calls_made:
+                went_well.append(np.logical_and.reduce(calls_made))
+            if calls_made and not went_well[-1].all():
+                step = max(int(np.max(state.step)) for state in self.train_states().values())
+                keep_batch(self.inspect, step, rolled.unrolls)
+                self._undo(fragments, learned)
             self._roll.learned()
             self._pieces_run += 1
             unlearned = 0 if learned.metrics else unlearned + 1
@@ -201,9 +213,18 @@ class HostedEngine:
                 trained,
                 figures=measured,
                 troubles=tuple(troubles),
+                learned=np.stack(went_well) if went_well else None,
             )
 
         return fetch
+
+    def _undo(self, before: States, learned: Learned) -> None:
+        """Learners that met what is not finite have the params and the optimizer of before; of each seed by itself."""
+        assert self._fragments is not None
+        for name, calls in learned.finite.items():
+            good = jnp.asarray(np.logical_and.reduce([np.asarray(one.learned) for one in calls]))
+            keep = jax.vmap(kept_where) if good.ndim else kept_where
+            self._fragments[name] = keep(good, self._fragments[name], before[name])
 
     def train_states(self) -> dict[str, TrainState]:
         """The learners' states."""

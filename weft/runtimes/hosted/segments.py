@@ -124,7 +124,7 @@ class _Piece:
             if any(leg[0] not in self._acts for leg in counts):  # what a map gave: one replica and one seed
                 messages = shared
             takes = (shared, messages, dict.fromkeys(recalls, split_time), dict.fromkeys(newest, shared), Spread.PLAIN)
-            self._programs[key] = self._layout.wrap(self._traced, takes, shared, donate=(0,))
+            self._programs[key] = self._layout.wrap(self._traced, takes, shared)
         return self._programs[key]
 
     def _traced(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 from weft.core.errors import EnvironmentFault, LearningDiverged, WeftError
+from weft.runtimes.loop.bad_steps import IN_A_ROW
 from weft.runtimes.loop.engine import Report
 from weft.runtimes.prepare.config import Prepared
 
@@ -31,4 +33,15 @@ def diverged(prepared: Prepared, run: str, report: Report, learn_steps: int, sav
     return EnvironmentFault(
         f"{where}: environment {prepared.source.name!r} gave a reward that is not a finite number. {kept} "
         "Check the environment's step for a division by zero or an overflow."
+    )
+
+
+def refused_words(refused: int, report: Report, learn_steps: int, inspect: Path) -> str:
+    """The warning for learn steps that were refused, while the run goes on."""
+    where = f"learn steps {learn_steps - report.learn_steps + 1} to {learn_steps}"
+    bad = [name for name, values in report.metrics.items() if not all(map(math.isfinite, values.reshape(-1)))]
+    kept = f" What they were given is in {inspect}." if inspect.exists() else ""
+    return (
+        f"{where}: {', '.join(bad) or 'the params'} stopped being finite in {refused}, which changed nothing: params "
+        f"and optimizer are those of before. {IN_A_ROW} in a row end the run.{kept}"
     )

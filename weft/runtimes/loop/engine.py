@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -32,6 +33,8 @@ class Report(NamedTuple):
     samples: Ledger | None = None  # since the run began, where the engine keeps it
     restarts: int = 0  # of workers, since the last report
     figures: dict[str, float] = {}  # noqa: RUF012  what else is shown and logged: lag, the queues' fill
+    learned: np.ndarray[Any, Any] | None = None  # [learn_steps] or [learn_steps, seeds] bool; False: it was refused
+    kept: bool = True  # False: the params themselves are not finite, and what was before them is gone
     troubles: tuple[Trouble, ...] = ()  # what environments met and did not end the run
     streams: dict[str, dict[str, float]] = {}  # noqa: RUF012  between workers: messages a second, bytes of one
 
@@ -45,11 +48,12 @@ class Engine(Protocol):
 
     An ``asynchronous`` engine's ``advance`` returns before the work is over, so that the host can read an earlier
     report. ``warn`` is called with what a user should know, ``check`` while a start or a resume waits for others: it
-    raises where the run is to end. The loop sets both.
+    raises where the run is to end, and ``inspect`` is the folder for batches that were refused. The loop sets these.
     """
 
     warn: Callable[[str], None]
     check: Callable[[], None]
+    inspect: Path | None
 
     @property
     def asynchronous(self) -> bool:

@@ -25,8 +25,9 @@ from weft.envs.guards import Trouble
 from weft.runtimes.actors import publishers_of
 from weft.runtimes.compiled.engine import MAX_DISPATCH, FusedEngine
 from weft.runtimes.hosted.engine import HostedEngine
+from weft.runtimes.loop.bad_steps import IN_A_ROW, BadSteps
 from weft.runtimes.loop.counters import Counters
-from weft.runtimes.loop.diverged import diverged
+from weft.runtimes.loop.diverged import diverged, refused_words
 from weft.runtimes.loop.engine import Engine, Report, StateLost, params_of
 from weft.runtimes.loop.interrupt import Abandoned, Interrupt, Interrupted, interruptible
 from weft.runtimes.loop.keeper import Keeper
@@ -114,6 +115,7 @@ class _Execution:
         self.warnings: list[str] = []
         self.keeper = Keeper(prepared, settings, folder)
         self.keeper.warn = self.warnings.append
+        self.bad_steps, self.inspect = BadSteps(), folder.path / "bad_batches"
         self.troubles = TroubleLog(folder.path / "logs" / "environments.log")
 
     def run(self, engine: Engine) -> Run:
@@ -188,6 +190,7 @@ class _Execution:
     def _begin_until_begun(self, engine: Engine) -> int | None:
         """Begin; and again where a worker is ready and dies while others still start. Returns what ``_begin`` does."""
         engine.warn, engine.check = self.warnings.append, self.interrupt.check
+        engine.inspect = self.inspect
         # Environments of this process are made and brought back in code of theirs. Workers check while they wait.
         self.interrupt.raises = not self.prepared.in_workers
         try:
@@ -342,9 +345,12 @@ class _Execution:
                 f"max_episode_steps={spec.max_episode_steps}. If it truncates for other reasons too, set "
                 "max_episode_steps to None in its EnvSpec."
             )
-        if not report.finite:
+        refused, in_a_row = self.bad_steps.take(report.learned) if report.learned is not None else (0, 0)
+        if not report.kept or not report.rewards_finite or in_a_row >= IN_A_ROW:
             where = f"run {self.folder.name!r}"
             raise diverged(self.prepared, where, report, self.counters.learn_steps, self.keeper.saved_steps)
+        if refused:
+            telemetry.warn(refused_words(refused, report, self.counters.learn_steps, self.inspect))
 
     def _is_saved(self) -> bool:
         """Whether the newest learn step is in a checkpoint, in a folder that is still there."""

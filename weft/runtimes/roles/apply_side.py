@@ -15,6 +15,8 @@ import numpy as np
 from weft.core.keys import fragment_key
 from weft.core.types import Gradients, TrainState
 from weft.graph.algorithm import Algorithm
+from weft.runtimes.flow import all_finite
+from weft.runtimes.loop.bad_steps import keep_batch
 from weft.runtimes.workers.counting.account import Fate
 from weft.runtimes.workers.lane_checkpoint import from_words, to_words
 from weft.runtimes.workers.layout.blueprint import Side
@@ -52,7 +54,9 @@ class ApplySide:
             gradients = jax.tree.map(lambda *x: sum(x[1:], x[0]) / len(x), *(message.tree for message in messages))
             return self.algorithm.apply(train, gradients)
 
-        self._apply = jax.jit(mean_and_apply, donate_argnums=(0,))
+        self._apply = jax.jit(mean_and_apply)
+        # By itself: within the update it would be compiled into other instructions, with other last bits.
+        self._finite = jax.jit(all_finite)
 
     def start(self) -> dict[str, Any]:
         """Begin from nothing, or from a saved state; publishes the params."""
@@ -118,11 +122,15 @@ class ApplySide:
         rewards = all(float(message.rewards) == 1.0 for message in messages)
         metrics = {name: float(np.mean([m.metrics[name] for m in messages])) for name in messages[0].metrics}
         if learned:
-            self.train = self._apply(self.train, *messages)
-            jax.block_until_ready(self.train)
-        self.version += 1
+            new = self._apply(self.train, *messages)
+            learned = bool(np.asarray(self._finite(new.params)))
         if learned:
-            self.publisher.publish(self.train.params, self.version)
+            self.train = new
+        else:  # a version of its own all the same, with the params of before: others wait for it
+            keep_batch(self._task.inspect, self.version + 1, messages)
+            self.train = self.train._replace(step=self.train.step + 1)
+        self.version += 1
+        self.publisher.publish(self.train.params, self.version)
         for reader, message in held:
             lag = self.version - 1 - message.stamp.version
             self._lags[lag] = self._lags.get(lag, 0) + 1

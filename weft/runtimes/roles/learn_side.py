@@ -16,10 +16,11 @@ from weft.core.types import Tree
 from weft.runtimes.actors import publishers_of
 from weft.runtimes.compiled.engine import mean_of
 from weft.runtimes.compiled.replicas import Layout, Spread
-from weft.runtimes.flow import Flow, Flowed, States
+from weft.runtimes.flow import Flow, Flowed, States, kept_where
 from weft.runtimes.hosted.blocks import Block, as_message, seen
 from weft.runtimes.hosted.programs import Recall
 from weft.runtimes.hosted.segments import learn_from
+from weft.runtimes.loop.bad_steps import keep_batch
 from weft.runtimes.workers.batches import Batches
 from weft.runtimes.workers.counting.account import Fate, OfSide
 from weft.runtimes.workers.lane_checkpoint import from_words, to_words
@@ -45,7 +46,6 @@ class LearnSide:
             self._traced,
             (Spread.SHARED, self.batches.spreads(), Spread.SPLIT_TIME),
             Spread.SHARED,
-            donate=(0,),
         )
         self.states: States = {}
         self.version = 0
@@ -127,10 +127,12 @@ class LearnSide:
         rewards = all(bool(np.asarray(ok.rewards)) for ok in checks)
         jax.block_until_ready(flowed.states)
         self.context.words[OfSide.JOINT] += joint
-        self.states = flowed.states
+        before, self.states = self.states, dict(flowed.states)
         self.version += len(calls)
-        if learned:
-            self._publish()
+        if not learned:
+            keep_batch(self._task.inspect, self.version, self.batches.messages())
+            self.states[self.name] = kept_where(False, self.states[self.name], before[self.name])
+        self._publish()  # where nothing was learned, the params of before: others wait for the version
         more = (len(calls) - 1) * self.batches.samples  # a map of its own side gave several for one
         if more:
             self.context.words[Fate.ADDED] += more

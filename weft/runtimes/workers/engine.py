@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.errors import WorkerFailed
 from weft.core.types import TrainState, Tree
 from weft.envs.guards import Trouble
 from weft.graph.role import role
@@ -37,6 +36,7 @@ class WorkersEngine:
         self.prepared, self.blueprint, self._launch = prepared, launch.blueprint, launch
         self.warn: Callable[[str], None] = lambda text: None  # replaced by what shows it
         self.check: Callable[[], None] = lambda: None
+        self.inspect: Path | None = None
         self._saving = Saving(prepared, launch.blueprint)
         self._pool = WorkerPool(
             launch.blueprint,
@@ -51,7 +51,6 @@ class WorkersEngine:
         self._versions = dict.fromkeys(self._publishers, 0)
         self._granted = 0
         self._rows: dict[str, list[dict[str, Any]]] = {name: [] for name in self._publishers}
-        self._bad: int | None = None  # the first learn step that was refused: nothing is published any more
         self._episodes = self._no_episodes()
         self._troubles: list[Trouble] = []
         self._states: dict[str, Words] = {}  # what the next life of a side begins from, by fragment
@@ -133,7 +132,7 @@ class WorkersEngine:
 
         def fetch() -> Report:
             reached, since = self._version, time.monotonic()
-            while self._version < last and self._bad is None:
+            while self._version < last:
                 self._pool.hear(0.2)
                 ahead = max(self._versions.values())
                 if self._version > reached:
@@ -150,9 +149,7 @@ class WorkersEngine:
         return fetch
 
     def train_states(self) -> dict[str, TrainState]:
-        """The learners' states. Raises WorkerFailed where they are of no use."""
-        if self._bad is not None:
-            raise WorkerFailed(f"learn step {self._bad} gave numbers that are not finite")
+        """The learners' states."""
         holding = {side.index for side in self.blueprint.publishing}
         state, _ = self._saving.put_together(self._pool.ask(holding))
         kept = {self._kept(name) for name in self._publishers}
@@ -177,7 +174,6 @@ class WorkersEngine:
 
     def _go_on(self, versions: dict[str, int], document: dict[str, Any]) -> None:
         """From a state and the counts as they were then: with new workers, or with those that are still alive."""
-        self._bad = None
         for rows in self._rows.values():
             rows.clear()
         if self._pool.running and not self.blueprint.synchrony.still:
@@ -231,6 +227,7 @@ class WorkersEngine:
             "states": [[name, len(leaves)] for name, leaves in states],
             "lanes": [[key, len(leaves)] for key, leaves in lanes],
             "lost": self._lost,
+            "inspect": None if self.inspect is None else str(self.inspect.absolute()),
         }
         if self._snapshots and any(role(side.role).makes_steps for side in sides):
             words["snapshots"] = self._snapshots
@@ -245,8 +242,6 @@ class WorkersEngine:
                 name = message.body["fragment"]
                 self._versions[name] = message.body["version"]
                 self._rows[name].append(message.body)
-                if not message.body["learned"] and self._bad is None:
-                    self._bad = message.body["version"]
                 self._lags.add(message.body["lags"])
             case "troubles":
                 self._troubles += [Trouble(*values) for values in message.body["troubles"]]
@@ -263,7 +258,7 @@ class WorkersEngine:
         taken: dict[str, list[dict[str, Any]]] = {}
         for name, rows in self._rows.items():
             count = reached = 0
-            while reached < calls or (self._bad is not None and count < len(rows)):  # what went wrong is told at once
+            while reached < calls:
                 reached, count = reached + rows[count]["calls"], count + 1
             taken[name], self._rows[name] = rows[:count], rows[count:]
         columns = {
@@ -276,7 +271,7 @@ class WorkersEngine:
         launcher = self._pool.launcher
         self._gauges.look(launcher.account, calls)
         lags, figures = self._lags.figures(), self._gauges.figures(launcher.account) | self._figures
-        trained = self._version * self.prepared.steps_per_learn if self._bad is None else 0
+        trained = self._version * self.prepared.steps_per_learn
         return Report(
             calls,
             self._ledger.env_steps(),
@@ -290,6 +285,9 @@ class WorkersEngine:
             restarts=self._new_restarts(),
             figures=figures if self.blueprint.synchrony.still else figures | lags,
             streams=self._gauges.streams(),
+            learned=np.array(
+                [all(row["learned"] for row in step) for step in zip(*taken.values(), strict=False)], np.bool_
+            ),
             troubles=troubles,
         )
 

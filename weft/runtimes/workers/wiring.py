@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.core.delivery import Delivery
@@ -54,6 +55,12 @@ class Task:
         """What environments and noise are drawn from, in this life."""
         resumed = int(self.body["version"])
         return self.blueprint.synchrony.seed(int(self.body["seed"]), resumed, self.life)
+
+    @property
+    def inspect(self) -> Path | None:
+        """The folder for batches that were refused."""
+        folder = self.body.get("inspect")
+        return None if folder is None else Path(folder)
 
     @cached_property
     def source(self) -> EnvSource:
