@@ -5,10 +5,9 @@ What is written of them, and how they are stepped together, is the vectoriser's.
 
 from __future__ import annotations
 
-import traceback
+import os
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import gymnasium as gym
@@ -201,8 +200,9 @@ class Rows:
     def _count(self, row: int, raised: EnvironmentRaised) -> None:
         cause = raised.__cause__
         assert cause is not None
-        where = traceback.extract_tb(cause.__traceback__)[-1:]
-        place = f" ({Path(where[0].filename).name}:{where[0].lineno})" if where else ""
+        at, place = cause.__traceback__, ""
+        while at is not None:  # by hand: the traceback module would read the sources, each time
+            place, at = f" ({os.path.basename(at.tb_frame.f_code.co_filename)}:{at.tb_lineno})", at.tb_next
         seed = self.seeds[row]
         self.troubles.add(
             f"{type(cause).__name__}{place}",

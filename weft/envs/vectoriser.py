@@ -87,7 +87,6 @@ class Vectoriser:
         self._scan_row = FiniteScan(one, self._writer.leaves)
         watched = guards.bounds != "ignore"
         self._bounds = BoundsScan(spec.observation, buffers, self._writer.leaves) if watched else None
-        self._bounds_row = BoundsScan(spec.observation, one, self._writer.leaves) if watched else None
         action_space = first.action_space
         self._convert = batch_converter(action_space, spec)
         self._to_scalars = scalar_converter(action_space) if isinstance(action_space, gym.spaces.Discrete) else None
@@ -186,6 +185,8 @@ class Vectoriser:
         except (TypeError, ValueError):
             raise self._bad_reward() from None
         self._check(targets)
+        if self._ended and self._bounds is not None and out.final_observation is not None:
+            self._check_final(leaves_of(out.final_observation), out.valid)
         self._rows.steps += 1
 
     def render(self) -> NDArray:
@@ -308,8 +309,6 @@ class Vectoriser:
             one = [target[row : row + 1] for target in targets]
             if not self._scan_row.clean(one):
                 raise self._fault(row, "final " + self._scan_row.first(one)[1])
-            if self._bounds_row is not None and not self._bounds_row.inside(one):
-                self._outside(row, 1, "final " + self._bounds_row.first(one)[2])
         self._place(row, self._rows.follow(row), out)  # where that fails, the record of this step is a good one still
 
     def _failed(self, row: int, error: BaseException, out: Timestep) -> EnvironmentRaised:
@@ -358,6 +357,15 @@ class Vectoriser:
             raise self._fault(row, what)
         if self._bounds is not None and not self._bounds.inside(targets):
             self._outside(*self._bounds.first(targets))
+
+    def _check_final(self, targets: list[NDArray], valid: Any) -> None:
+        """The final observations of the rows whose episodes ended by themselves: all of them at once."""
+        assert self._bounds is not None
+        rows = [row for row in self._ended if valid is None or valid[row]]
+        finals = [target[rows] for target in targets]
+        if not self._bounds.inside(finals):
+            at, count, what = self._bounds.first(finals)
+            self._outside(rows[at], count, "final " + what)
 
     def _outside(self, row: int, count: int, what: str) -> None:
         if self._guards.bounds == "fail":
