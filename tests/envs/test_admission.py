@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import os
+import re
 import shutil
 import subprocess
 from typing import Any
@@ -68,6 +69,11 @@ def kept() -> gym.Env[Any, Any]:
     return Mine()
 
 
+def in_words(thing: Any) -> str:
+    """Without the address, which is another in each of xdist's processes."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(thing))
+
+
 @pytest.mark.parametrize(
     "factory",
     [
@@ -77,7 +83,7 @@ def kept() -> gym.Env[Any, Any]:
         functools.partial(gym.make, "CartPole-v1"),
         jax.jit(bare),
     ],
-    ids=repr,
+    ids=in_words,
 )
 def test_environments_and_what_makes_them_are_let_in(factory: Any) -> None:
     check_factory("mine", factory)
@@ -91,7 +97,7 @@ def test_environments_and_what_makes_them_are_let_in(factory: Any) -> None:
         functools.partial(os.system, "true"),
         functools.partial(functools.partial(subprocess.run), ["true"]),
     ],
-    ids=repr,
+    ids=in_words,
 )
 def test_what_is_neither_is_refused_before_it_is_called(thing: Any) -> None:
     with pytest.raises(ConfigError, match=r"environment 'mine': .* Expected a gymnasium\.Env class"):
