@@ -98,6 +98,7 @@ def test_a_run_survives_a_storm(plan, faults, seconds, every, capsys):
     assert code == 0, (verdict, err)
     assert verdict["survived"]
     assert verdict["throughput_share"] > 0
+    assert (verdict["raised"] > 0) == (faults == "raise")
     if faults != "raise":
         assert verdict["faults"]
         assert any(fault["recovery"] is not None for fault in verdict["faults"])

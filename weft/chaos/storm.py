@@ -35,8 +35,7 @@ def storm(
     calm, _ = _train([*arguments], [], seconds, root, "calm", tell)
     tell("with faults")
     stormy, injected = _train(_raising(arguments, raises), faults, seconds, root, "stormy", tell)
-    raised = int(stormy.samples.get("env_errors", 0)) if raises else None
-    return Verdict(injected, calm, stormy, raised)
+    return Verdict(injected, calm, stormy)
 
 
 def _raising(arguments: Sequence[str], rate: float) -> list[str]:
@@ -69,7 +68,8 @@ def _train(
             raise RunError(f"the run left no summary (exit code {code}):\n{victim.said.strip()}")
         samples: dict[str, Any] = summary["samples"]
         rate = samples["trained"] / took
-        return Measured(rate, samples, int(summary.get("restarts", 0)), code, victim.leaks()), injected
+        restarts, raised = (int(summary.get(name, 0)) for name in ("restarts", "env_errors"))
+        return Measured(rate, samples, restarts, code, victim.leaks(), raised), injected
     finally:
         victim.close()
 

@@ -19,6 +19,7 @@ class Measured:
     restarts: int
     exit: int | None  # None: it had to be killed
     leaks: list[str]
+    raised: int = 0  # steps and resets of environments that raised
 
     @property
     def missing(self) -> int:
@@ -34,7 +35,6 @@ class Verdict:
     faults: Sequence[Injected]
     calm: Measured
     stormy: Measured
-    raised: int | None = None  # errors that environments raised; None where none were asked for
 
     @property
     def share(self) -> float:
@@ -75,8 +75,8 @@ class Verdict:
             f"+ in flight {samples['in_flight']:,}; missing {self.stormy.missing}",
             f"restarts    {self.stormy.restarts}",
         ]
-        if self.raised is not None:
-            lines.append(f"raised      {self.raised:,} steps of environments")
+        if self.stormy.raised:
+            lines.append(f"raised      {self.stormy.raised:,} steps and resets of environments")
         problems = self.problems
         lines.append("verdict     " + ("survived" if not problems else "; ".join(problems)))
         return "\n".join(lines)
@@ -91,6 +91,6 @@ class Verdict:
             "rate_without_faults": self.calm.rate,
             "samples": self.stormy.samples,
             "restarts": self.stormy.restarts,
-            "raised": self.raised,
+            "raised": self.stormy.raised,
             "faults": [{**fault._asdict(), "role": fault.role} for fault in self.faults],
         }
