@@ -98,6 +98,7 @@ def test_the_harness_runs_without_peers(tmp_path: Path, capsys: pytest.CaptureFi
     assert all(value > 0 for case in cases for values in case["values"].values() for value in values)
 
 
+@pytest.mark.slow
 def test_the_compiled_benchmark_needs_nothing_of_the_host(tmp_path: Path) -> None:
     code = f"""
 import sys

@@ -62,7 +62,8 @@ def test_what_environments_have_started_ends_with_the_run(training, tmp_path, pl
         assert started <= numbers(tmp_path / "closed"), "terminate() did nothing in a worker"
 
 
-@pytest.mark.parametrize("name", ["starts_apart", pytest.param("starts", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["starts_apart", "starts"])
 def test_what_a_killed_worker_has_started_ends_with_it(training, tmp_path, name):
     run = training("ppo", f"faulty_envs:{name}", *WORKERS, *SMALL)
     run.wait_for_learning(2)

@@ -96,6 +96,7 @@ def test_a_folder_that_is_moved_away_and_back(training, tmp_path):
     assert run.summary["saved_learn_steps"] == run.summary["learn_steps"]
 
 
+@pytest.mark.slow
 def test_a_worker_whose_log_cannot_be_opened_is_replaced_all_the_same(training):
     """As in a folder that became read-only, which it never is for the superuser: a file is where logs were."""
     run = training("ppo", "CartPole-v1", *LIVE, "--plan", "(env+act) | learn")

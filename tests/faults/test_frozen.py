@@ -42,6 +42,7 @@ def test_a_worker_that_is_stopped_is_replaced(training, algorithm, plan, names):
     assert [line.split()[2] for line in told] == names, "others were blamed"
 
 
+@pytest.mark.slow
 def test_when_everything_is_stopped_and_goes_on_nobody_is_blamed(training):
     """As a machine that is suspended, or Ctrl-Z and fg; and the launcher alone, for longer than workers may be."""
     run = training("ppo", "CartPole-v1", *PLAN, *SMALL, "--hang-seconds", "3")

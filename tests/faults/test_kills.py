@@ -27,7 +27,7 @@ def goes_forward(records):
         ("ppo", "env*2 | act | learn", ["env-0", "act-0", "learn-0", "env-1"]),
         pytest.param("ppo", "(env+act)*2 | learn", ["env+act-1", "env+act-0"], marks=pytest.mark.slow),
         pytest.param("ppo", "env*2 | act+learn", ["act+learn-0"], marks=pytest.mark.slow),
-        ("a2c", "(env+act+grad)*2 | apply", ["env+act+grad-0", "apply-0"]),
+        pytest.param("a2c", "(env+act+grad)*2 | apply", ["env+act+grad-0", "apply-0"], marks=pytest.mark.slow),
     ],
 )
 def test_whoever_is_killed_is_replaced_and_no_sample_is_lost_from_sight(training, algorithm, plan, kills):
@@ -70,7 +70,8 @@ def test_several_killed_at_once_are_all_replaced(training):
     assert missing(run.summary["samples"]) == 0
 
 
-@pytest.mark.parametrize("heard", [pytest.param("as it happens", marks=pytest.mark.slow), "after the other's error"])
+@pytest.mark.slow
+@pytest.mark.parametrize("heard", ["as it happens", "after the other's error"])
 def test_one_of_two_learners_killed_brings_both_back(training, heard):
     """The survivor meets an error in what they do together, which must not be taken for the run's."""
     run = training("a2c", "CartPole-v1", "--plan", "env*2 | act | learn*2", *SMALL)
@@ -116,6 +117,7 @@ def test_in_lockstep_a_death_goes_back_to_the_last_checkpoint(training):
     goes_forward(run.records())
 
 
+@pytest.mark.slow
 def test_a_learner_is_killed_after_the_checkpoints_were_deleted(training):
     """The last state that was saved is still in memory: the run goes on from it, and keeps its records."""
     run = training("ppo", "CartPole-v1", "--plan", "env*2 | act | learn", *SMALL, "--checkpoint-seconds", "2")

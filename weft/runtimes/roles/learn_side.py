@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from weft.core.replicas import mean_over_replicas
 from weft.core.types import Tree
 from weft.runtimes.actors import publishers_of
 from weft.runtimes.compiled.engine import mean_of
@@ -47,6 +48,7 @@ class LearnSide:
             (Spread.SHARED, self.batches.spreads(), Spread.SPLIT_TIME),
             Spread.SHARED,
         )
+        self._mean = self.layout.wrap(mean_over_replicas, (Spread.SPLIT,), Spread.SHARED)
         self.states: States = {}
         self.version = 0
         self._in_order = task.blueprint.synchrony.in_order
@@ -114,7 +116,7 @@ class LearnSide:
     def _learn(self) -> None:
         began = time.perf_counter()
         self.batches.count_lags(self.version)
-        batches, noise = self.batches.messages(), self.batches.noise()
+        batches, noise = self.batches.messages(self._agreed), self.batches.noise()
         if self.layout.replicas > 1:
             batches = jax.tree.map(self._global, batches, self.batches.leaf_spreads(batches))
             noise = jax.tree.map(lambda x: self._global(np.asarray(x), Spread.SPLIT_TIME), noise)
@@ -150,6 +152,13 @@ class LearnSide:
                 "lags": self.batches.take_lags(),
             }
             self.context.link.say("learned", body)
+
+    def _agreed(self, mine: bool) -> bool:
+        """Whether it is so for all learners, which must give their program messages of one form. Waits for them."""
+        if self.layout.replicas == 1:
+            return mine
+        share = self._mean(self._global(np.array([mine], np.float32), Spread.SPLIT))
+        return bool(np.asarray(share)[0] == 1.0)
 
     def _publish(self) -> None:
         if self.publisher is not None:

@@ -5,6 +5,7 @@ Several streams into one side are collected side by side: a batch is complete wh
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import jax
@@ -44,9 +45,7 @@ class Batches:
             for leg, found in wires.items()
         }
         self._batch: dict[Leg, list[Message]] = {}
-        # Replicas of one program must agree on its form, and none knows the others' messages.
-        alone = len(task.learner_devices) < 2
-        self._unmarked = {leg for leg in wires if alone and goes_unmarked(graph, leg[0])}
+        self._unmarked = {leg for leg in wires if goes_unmarked(graph, leg[0])}
         self.acts: dict[str, ActPrograms] = {}
         self._keys: dict[str, Array] = {}
         first = task.blueprint.lanes[side.lanes[0]].first
@@ -69,19 +68,20 @@ class Batches:
                     self._batch[leg] = found
         return len(self._batch) == len(self._collectors)
 
-    def messages(self) -> dict[Leg, tuple[Tree, ...]]:
-        """The batch that is complete: of each stream one message for each lane. Views of the slots."""
+    def messages(self, agreed: Callable[[bool], bool] = bool) -> dict[Leg, tuple[Tree, ...]]:
+        """The batch that is complete: of each stream one message for each lane. Views of the slots.
+
+        Where all records are valid their marks are left out (``goes_unmarked``); ``agreed`` tells whether the replicas
+        of one program all may.
+        """
         found = {leg: tuple(self.forms[leg].unflatten(m.arrays) for m in self._batch[leg]) for leg in self._collectors}
-        for leg in self._unmarked:
-            if all(all_valid(block) for block in found[leg]):
-                found[leg] = tuple(unmarked(block) for block in found[leg])
+        if self._unmarked and agreed(all(all_valid(block) for leg in self._unmarked for block in found[leg])):
+            found |= {leg: tuple(unmarked(block) for block in found[leg]) for leg in self._unmarked}
         return found
 
     def joined(self, leg: Leg, messages: tuple[Tree, ...]) -> Tree:
         """The messages of a stream, as ``messages`` gives them, side by side. To be traced."""
-        axes = self.forms[leg].axes
-        marked = not isinstance(messages[0], Block) or messages[0].steps.valid is not None
-        return join(messages, axes if marked else unmarked(axes))
+        return join(messages, self._like(self.forms[leg].axes, messages[0]))
 
     @property
     def oldest(self) -> int:
@@ -108,7 +108,16 @@ class Batches:
 
     def leaf_spreads(self, batches: dict[Leg, tuple[Tree, ...]]) -> dict[Leg, tuple[Tree, ...]]:
         """The same, a leaf for each of ``batches``."""
-        return self.spreads()
+        return {
+            leg: tuple(self._like(spread, message) for spread, message in zip(found, batches[leg], strict=True))
+            for leg, found in self.spreads().items()
+        }
+
+    @staticmethod
+    def _like(form: Tree, message: Tree) -> Tree:
+        """A tree in the form of a stream's messages, without marks where ``message`` has none."""
+        bare = isinstance(message, Block) and message.steps.valid is None
+        return unmarked(form) if bare else form
 
     def count_lags(self, version: int) -> None:
         """Count the lags of the batch that is about to be trained on."""
