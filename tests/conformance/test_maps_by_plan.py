@@ -88,6 +88,7 @@ def test_every_algorithm_of_the_module_is_tried_somewhere():
     assert known - set(TRIED) == {"Mapped", "CentredOnHost", "Chained"}, "those are killed and resumed"
 
 
+@pytest.mark.slow
 def test_a_run_in_workers_whose_learn_is_parted_by_a_map_is_loaded_as_one_process(tmp_path):
     run = weft.train(
         mapped.ClippedOnHost(unroll=4, hidden=(8,)),

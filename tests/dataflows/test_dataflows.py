@@ -28,8 +28,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 QUIET = {"quiet": True, "tensorboard": False}
 IN_WORKERS = [(name, plan) for name, flow in FLOWS.items() for plan in flow.workers]
 IN_ONE_PROCESS = [(name, plan) for name, flow in FLOWS.items() for plan in flow.one_process]
-LONGER = ("two_teams",)  # of which two plans with workers are in the normal suite; of the others one
-QUICK = {(name, p) for name, flow in FLOWS.items() for p in flow.workers[: 2 if name in LONGER else 1]}
+QUICK = {(name, flow.workers[0]) for name, flow in FLOWS.items()}  # of the plans with workers
 
 
 def but_for(quick, *cases):

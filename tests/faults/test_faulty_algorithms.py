@@ -119,6 +119,7 @@ def test_a_fragment_that_gives_something_else_than_it_declared_is_one_clear_erro
     assert "Traceback" not in err, "nobody raised: the message says it all"
 
 
+@pytest.mark.slow
 def test_a_worker_whose_fragment_hangs_is_replaced(training):
     run = training("faulty_algorithms:HangsInMap", "CartPole-v1", "--plan", APART, *MAP, "--hang-seconds", "1")
     run.wait(lambda: "worker relabel-0 has made no progress for" in run.err, 60, "the one that hangs being found")

@@ -51,6 +51,7 @@ def test_an_environment_that_raises_in_a_worker_is_named_with_the_users_tracebac
     assert "self.total // 0" in summary["error"]
 
 
+@pytest.mark.slow
 def test_an_environment_that_leaves_the_process_in_a_worker_has_failed(training):
     run = training("ppo", "faulty_envs:leaves", *PLAN, "--steps", "100000000", "--env-errors", "fail")
     assert run.end(seconds=90) == 1

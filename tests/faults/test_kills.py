@@ -52,6 +52,7 @@ def test_whoever_is_killed_is_replaced_and_no_sample_is_lost_from_sight(training
     goes_forward(run.records())
 
 
+@pytest.mark.slow
 def test_several_killed_at_once_are_all_replaced(training):
     run = training("ppo", "CartPole-v1", "--plan", "env*2 | act | learn", *SMALL)
     run.wait_for_learning(2)
@@ -138,6 +139,7 @@ def test_a_learner_is_killed_after_the_checkpoints_were_deleted(training):
     assert list((run.folder / "checkpoints").iterdir()), "and saving works again"
 
 
+@pytest.mark.slow
 def test_a_learner_that_is_killed_before_the_first_save_begins_again_and_says_so(training):
     run = training("ppo", "CartPole-v1", "--plan", "(env+act) | learn", *SMALL, "--checkpoint-seconds", "600")
     run.wait_for_learning(3)

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 
+import pytest
 from running import missing
 
 ARGUMENTS = ["ppo", "CartPole-v1", "--plan", "env*2 | act | learn", "--envs", "8", "--seed", "1", "--algo.hidden", "16"]
@@ -59,6 +60,7 @@ def test_a_learner_that_dies_while_the_run_ends_takes_nothing_from_the_ledger(tr
     assert "learner died" in summary["samples"]["dropped"]
 
 
+@pytest.mark.slow
 def test_a_signal_while_a_run_in_lockstep_begins_again_ends_it_as_it_was(training):
     """Workers that have just begun cannot say where they stand; nor need they, for nothing has happened since."""
     run = training(*ARGUMENTS, "--steps", "100000000", "--lockstep")
