@@ -45,7 +45,13 @@ TRIED = [
 ]
 
 
-@pytest.mark.parametrize(("algorithm", "plan", "environment", "channel", "exactly"), TRIED)
+AT_LENGTH = {("a2c", "actors"), ("ppo", "seed")}  # in make slow
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "plan", "environment", "channel", "exactly"),
+    [pytest.param(*cell, marks=[pytest.mark.slow] if cell[:2] in AT_LENGTH else []) for cell in TRIED],
+)
 def test_a_plan_learns_in_lockstep_what_one_process_learns(algorithm, plan, environment, channel, exactly):
     prepared = prepare_cell(algorithm, plan, environment)
     one_process = in_one_process(algorithm, environment, learners(prepared))

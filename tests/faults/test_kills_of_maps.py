@@ -10,7 +10,6 @@ from running import missing
 SMALL = ["--envs", "8", "--seed", "1", "--checkpoint-seconds", "0.5", "--algo.hidden", "16"]
 SECONDS_TO_REPLACE = 20.0  # on an idle machine about one; tests run beside others
 
-QUICK = 5  # of the cases below; the others say the same at length
 APART = "(env+act)*2 | relabel*2 | learn"
 CASES = [
     ("CentredOnHost", APART, ["relabel-1", "env+act-0", "learn-0", "relabel-0"]),
@@ -26,10 +25,8 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "plan", "kills"),
-    [pytest.param(*case, marks=[pytest.mark.slow] if index != QUICK else []) for index, case in enumerate(CASES)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "plan", "kills"), CASES)
 def test_whichever_is_killed_is_replaced_and_the_run_finishes(training, name, plan, kills):
     arguments = [f"mapped:{name}", "CartPole-v1", "--plan", plan, *SMALL]
     run = training(*arguments, "--steps", "100000000")

@@ -41,6 +41,7 @@ def test_a_signal_ends_a_run_that_is_saved_and_goes_on(training):
     assert len(seeds) == len(set(seeds)) == 16
 
 
+@pytest.mark.slow
 def test_a_learner_that_dies_while_the_run_ends_takes_nothing_from_the_ledger(training):
     """The run goes back to a checkpoint and ends there, without another report."""
     run = training(*ARGUMENTS, "--steps", "100000000", "--checkpoint-seconds", "0.5")

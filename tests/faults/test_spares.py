@@ -18,7 +18,10 @@ def spares(run) -> set[int]:
     return {pid for pid, command in commands.items() if b'"roles"' in command} - set(run.workers().values())
 
 
-@pytest.mark.parametrize("name", ["env-0", pytest.param("act-0", marks=pytest.mark.slow), "learn-0"])
+OTHERS = ("act-0", "learn-0")
+
+
+@pytest.mark.parametrize("name", ["env-0", *(pytest.param(other, marks=pytest.mark.slow) for other in OTHERS)])
 def test_the_second_death_finds_a_spare(training, name):
     run = training("ppo", "CartPole-v1", "--plan", "env*2 | act | learn", *SMALL)
     run.wait_for_learning(2)

@@ -75,6 +75,7 @@ def test_the_third_in_a_row_ends_the_run(loop, tmp_path):
     assert not any((tmp_path / "a/checkpoints").iterdir()), "nothing of it was saved"
 
 
+@pytest.mark.slow
 def test_in_workers_too(tmp_path, capsys):
     options = {"plan": "env*2 | act | learn", "lockstep": True}
     run = train(Stumbles(**SMALL, times=2), counter, tmp_path / "two", **options)

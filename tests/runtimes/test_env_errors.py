@@ -71,6 +71,7 @@ def learned(plan, logs):
     return params, sum(trouble.errors for trouble in troubles), report.episodes
 
 
+@pytest.mark.slow
 def test_in_lockstep_the_same_failures_give_the_same_result_in_every_plan(tmp_path):
     params, errors, episodes = learned("inline", tmp_path)
     assert errors > 10

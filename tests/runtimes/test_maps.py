@@ -390,8 +390,8 @@ def test_a_map_may_add_what_learn_wants(world, host):
 def test_bad_rewards_are_the_environment_s_only_where_it_gave_them(host, tmp_path):
     def train(name, environment, step):
         algorithm = probe(("mine", step, {"host": host}), recorder=False)
-        weft.train(
-            algorithm, environment, envs=ENVS, steps=STEPS, run=name, root=tmp_path, quiet=True, tensorboard=False
+        weft.train(  # three learn steps: as many bad ones in a row end a run
+            algorithm, environment, envs=ENVS, steps=3 * STEPS, run=name, root=tmp_path, quiet=True, tensorboard=False
         )
 
     def spoil(state, unroll):

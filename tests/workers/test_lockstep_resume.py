@@ -12,6 +12,7 @@ from weft.runtimes.loop.train import make_engine
 from weft.services import checkpoints
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", ["env*2 | act | learn", "(env+act)*2 | learn"])
 def test_after_a_resume_extras_are_those_of_the_actions_taken(plan, tmp_path):
     """PPO with one epoch of one minibatch: the params that acted are those that learn, so that nothing has moved.
@@ -54,6 +55,7 @@ MAPS = [
 QUICK = [("Filtered", "(env+act)*2 | relabel | learn")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "plan"),
     [

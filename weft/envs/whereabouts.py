@@ -51,7 +51,9 @@ def _called(frame: FrameType, replayed: int) -> Whereabouts | None:
         return None
     names: dict[str, Any] = frame.f_locals
     batch = names["self"]
-    first, steps = getattr(batch, "_first_index", None), int(getattr(batch, "_steps", 0))
+    first = getattr(batch, "_first_index", None)
+    counting = getattr(batch, "_rows", batch)  # the vectoriser's rows count its steps
+    steps = int(getattr(counting, "steps", getattr(counting, "_steps", 0)))
     if first is None:
         return None
     call = _CALLS.get(name, "step()")
