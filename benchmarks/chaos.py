@@ -1,6 +1,6 @@
 """The headline of docs/chaos.md: ``python -m benchmarks.chaos [--seconds 1800] [--every 15] [--plans PLAN …]``.
 
-For each plan one training without faults and one in which a worker drawn at random is killed every 15 s. Prints the
+For each plan one training without faults, and one in which a worker drawn at random is killed every 15 s. Prints the
 verdict of each: throughput as a share of fault-free, the ledger, recoveries by role, leaks.
 """
 
@@ -24,6 +24,7 @@ def main(arguments: list[str]) -> int:
     """Measure, print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=1800.0, help="how long each run learns (1800)")
+    parser.add_argument("--calm", type=float, help="how long the one without faults learns (as --seconds)")
     parser.add_argument("--every", type=float, default=15.0, help="seconds between two faults, on average (15)")
     parser.add_argument("--faults", default="kill", help="as weft chaos has them (kill)")
     parser.add_argument("--seed", type=int, default=0, help="of the schedule (0)")
@@ -40,6 +41,7 @@ def main(arguments: list[str]) -> int:
                 faults,
                 flags.seconds,
                 Path(root),
+                calm_seconds=flags.calm,
                 tell=lambda text: print(text, file=sys.stderr, flush=True),
             )
         verdicts[plan] = verdict.to_json()

@@ -121,8 +121,21 @@ def solve(*, threshold: float, limit: float, **asked: Any) -> float:
     return float("inf")
 
 
+def train(**asked: Any) -> None:
+    """Train until killed, a line for every call: the moment, and the samples trained on. For ``chaos_peers``."""
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    algo = build(**asked)
+    while True:
+        told = {"at": time.monotonic(), "trained": trained(asked["kind"], algo.train())}
+        replies.write(json.dumps(told) + "\n")
+        replies.flush()
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["solve"]:
+    if sys.argv[1:2] == ["train"]:
+        train(**json.loads(sys.argv[2]))
+    elif sys.argv[1:2] == ["solve"]:
         print(solve(**json.loads(sys.argv[2])))
     else:
         serve({"train": contender})

@@ -130,6 +130,16 @@ class Leaves(Walk):
         return super().step(action)
 
 
+class Crashes(Walk):
+    """Reads memory that is not there, at step 50 of an environment; in workers, only in the second of them."""
+
+    def step(self, action):
+        log = os.readlink("/proc/self/fd/1")
+        if self.total == 50 and (not log.endswith(".log") or log.endswith("-1.log")):
+            ctypes.string_at(0)
+        return super().step(action)
+
+
 class Spread(Walk):
     """After step 29, which is the 30th, an observation of another shape than its space says."""
 
@@ -217,6 +227,10 @@ def raises():
 
 def leaves():
     return Leaves()
+
+
+def crashes():
+    return Crashes()
 
 
 def forks():

@@ -51,6 +51,26 @@ def test_an_environment_that_raises_in_a_worker_is_named_with_the_users_tracebac
     assert "self.total // 0" in summary["error"]
 
 
+def test_a_worker_whose_environment_crashes_again_and_again_is_given_up_and_the_rest_learn(training):
+    run = training("ppo", "faulty_envs:crashes", *PLAN, "--steps", "100000000")
+    run.wait(lambda: "given up" in run.err, 60, "its being given up")
+    assert "worker env-1 was killed by SIGSEGV, 3 times in a row" in run.err
+    assert "in step" in run.err, "the stack, with the line of the user's"
+    run.wait_for_learning(3)
+    assert sorted(run.workers()) == ["act-0", "env-0", "learn-0"]
+    assert run.end(signal.SIGINT) == 130
+    assert run.left() == []
+    assert run.summary["restarts"] == 2
+    assert missing(run.summary["samples"]) == 0
+
+
+def test_a_crash_in_one_process_leaves_the_stack(training):
+    run = training("ppo", "faulty_envs:crashes", "--plan", "inline", *PLAN[2:], "--steps", "100000000")
+    assert run.end(seconds=60) == -signal.SIGSEGV
+    assert "Fatal Python error: Segmentation fault" in run.err
+    assert "faulty_envs.py" in run.err
+
+
 @pytest.mark.slow
 def test_an_environment_that_leaves_the_process_in_a_worker_has_failed(training):
     run = training("ppo", "faulty_envs:leaves", *PLAN, "--steps", "100000000", "--env-errors", "fail")

@@ -6,8 +6,10 @@ import pytest
 from drafts import drafted, loop, same, two_policies
 
 from weft.runtimes.workers.control.supervisor import (
+    FAST_SECONDS,
     MAX_EARLY_DEATHS,
     MAX_EARLY_KILLS,
+    MAX_FAST_CRASHES,
     MAX_FRUITLESS_DEATHS,
     MAX_FRUITLESS_KILLS,
     Died,
@@ -243,3 +245,47 @@ def test_deaths_at_the_same_time_are_each_dealt_with():
     assert kinds(first) == [Tell, Recover]
     assert kinds(second) == [Tell, Replace]
     assert supervisor.restarts == 2
+
+
+def crash(supervisor, worker, lived=1.0):
+    """A worker ends by itself, ``lived`` seconds after it was ready; the others learn meanwhile."""
+    instructions = supervisor.handle(Died(worker, "was killed by SIGSEGV", False, lived, "in step"))
+    if not isinstance(instructions[-1], Fail) and worker not in supervisor.given_up:
+        supervisor.handle(Ready(worker))
+    supervisor.learned()
+    return instructions
+
+
+def test_a_worker_that_crashes_soon_again_and_again_is_given_up_and_the_last_of_its_kind_ends_the_run():
+    supervisor, named = supervised("env*2 | act | learn")
+    for _ in range(MAX_FAST_CRASHES - 1):
+        assert kinds(crash(supervisor, named["env-0"])) == [Tell, Replace]
+    (told,) = crash(supervisor, named["env-0"])
+    assert isinstance(told, Tell)
+    assert "given up; the others go on\nin step" in told.text
+    for _ in range(MAX_FAST_CRASHES - 1):
+        crash(supervisor, named["env-1"])
+    (failed,) = crash(supervisor, named["env-1"])
+    assert isinstance(failed, Fail)
+    assert "cannot go on without it\nin step" in failed.reason
+
+
+@pytest.mark.parametrize("name", ["act-0", "learn-0"])
+def test_without_the_only_worker_of_a_stage_nothing_goes_on(name):
+    supervisor, named = supervised("env*2 | act | learn")
+    for _ in range(MAX_FAST_CRASHES - 1):
+        crash(supervisor, named[name])
+    assert kinds(crash(supervisor, named[name])) == [Fail]
+
+
+def test_a_crash_now_and_then_is_no_reason_to_give_a_worker_up():
+    supervisor, named = supervised("env*2 | act | learn")
+    for lived in [1.0, 1.0, FAST_SECONDS + 1.0] * 3:
+        assert kinds(crash(supervisor, named["env-0"], lived)) == [Tell, Replace]
+
+
+def test_in_lockstep_every_worker_is_needed():
+    supervisor, named = supervised("env*2 | act | learn", lockstep=True)
+    for _ in range(MAX_FAST_CRASHES - 1):
+        assert kinds(crash(supervisor, named["env-0"])) == [Tell, Recover]
+    assert kinds(crash(supervisor, named["env-0"])) == [Fail]

@@ -24,15 +24,16 @@ def storm(
     root: Path,
     *,
     raises: float = 0.0,
+    calm_seconds: float | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Verdict:
-    """Train for ``seconds`` without faults, then with ``faults``; blocks for both.
+    """Train for ``calm_seconds`` (``seconds``) without faults, then ``seconds`` with ``faults``; blocks for both.
 
     ``arguments`` are ``weft train``'s, the algorithm and the environment first. ``raises`` is the share of the
     environments' steps that raise. Raises RunError where the run does not even begin.
     """
     tell("without faults")
-    calm, _ = _train([*arguments], [], seconds, root, "calm", tell)
+    calm, _ = _train([*arguments], [], calm_seconds or seconds, root, "calm", tell)
     tell("with faults")
     stormy, injected = _train(_raising(arguments, raises), faults, seconds, root, "stormy", tell)
     return Verdict(injected, calm, stormy)

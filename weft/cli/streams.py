@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import faulthandler
 import io
 import os
 import sys
@@ -15,7 +16,7 @@ def prepare_streams() -> None:
     """Open what was closed (``weft train … >&- 2>&-``) on nothing, and let no text fail for want of a character.
 
     A closed descriptor would otherwise be given to the next file that is opened, and a library that prints would
-    write into a checkpoint.
+    write into a checkpoint. A crash in C code (an environment's) leaves the Python stacks on stderr.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -24,6 +25,8 @@ def prepare_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False))  # noqa: SIM115
+    if not faulthandler.is_enabled():
+        faulthandler.enable(2)
     codecs.register_error("weft.plain", _plain)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -6,6 +6,7 @@ dies with its launcher. An env worker never gets as far as the import of JAX.
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import json
 import os
@@ -25,6 +26,7 @@ from weft.runtimes.workers.control.link import Link, LinkClosed, LinkMessage
 def main(arguments: list[str]) -> int:
     """Serve the launcher at the other end of the inherited socket, to the run's end. Returns the exit code."""
     _die_with_parent()
+    faulthandler.enable()  # a crash in C code leaves the stacks in the log
     # The launcher answers them, and tells workers what to do. Handled and not ignored: what an environment starts would
     # inherit that it ignores them, and its ``terminate()`` would do nothing.
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -38,6 +38,8 @@ HERE = 0
 STOP_SECONDS = 3.0
 """The time that workers have to leave by themselves at the run's end."""
 
+LOG_BYTES, LAST_LINES = 16384, 12
+"""How much of a log is looked at, and told, where a worker has crashed."""
 
 MASKED = {signal.SIGINT, signal.SIGTERM}
 """Signals that only the launcher answers; it tells its workers what to do."""
@@ -173,6 +175,16 @@ class Launcher:
         except OSError as error:
             self.warn(f"cannot open {path}: {error.strerror or error}. Worker {name} runs without a log.")
             return open(os.devnull, "ab")
+
+    def last_words(self, worker: int) -> str:
+        """What a worker that has crashed left in its log: the fault and the stacks, in lines; empty where nothing."""
+        with suppress(OSError), (self.logs / f"{self.blueprint.workers[worker].name}.log").open("rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - LOG_BYTES))
+            _, fatal, said = log.read().decode(errors="replace").rpartition("Fatal Python error")
+            fault, _, rest = (fatal + said).partition("\n")
+            _, current, stack = rest.partition("Current thread")
+            return "\n".join([fault, *(current + stack).partition("\n\n")[0].splitlines()[:LAST_LINES]]).strip()
+        return ""
 
     def hear(self, timeout: float) -> list[Heard]:
         """What workers have sent, or that they are gone; waits up to ``timeout`` seconds for the first.

@@ -63,6 +63,7 @@ class WorkerPool:
         self._watch = Watch(blueprint, hang_seconds)
         self._saved: dict[int, LinkMessage] = {}
         self._where: dict[int, str] = {}  # what workers said of where they are stuck
+        self._ready_at: dict[int, float] = {}  # by time.monotonic()
         self._doubt: tuple[float, str] | None = None  # when the run is to fail, and why
         self._failed = ""  # why it has
 
@@ -106,7 +107,7 @@ class WorkerPool:
 
     def await_ready(self, workers: set[int]) -> None:
         """Wait until these are ready, for as long as they make progress. Raises WorkerFailed and StateLost."""
-        while not workers <= self.supervisor.ready:
+        while not workers <= self.supervisor.ready | self.supervisor.given_up:
             self.hear(0.2)
             self._check()
 
@@ -166,11 +167,14 @@ class WorkerPool:
     def _follows(self, heard: Heard) -> list[Instruction]:
         message = heard.message
         if message is None:
-            died = Died(heard.worker, how_it_ended(heard.code), was_killed(heard.code))
-            return self.supervisor.handle(died)
+            lived = time.monotonic() - self._ready_at.pop(heard.worker, time.monotonic())
+            killed = was_killed(heard.code)
+            last_words = "" if killed else self.launcher.last_words(heard.worker)
+            return self.supervisor.handle(Died(heard.worker, how_it_ended(heard.code), killed, lived, last_words))
         self._take(message)
         match message.topic:
             case "ready":
+                self._ready_at[heard.worker] = time.monotonic()
                 if self.launcher.children[heard.worker].life:  # it has died before, and may again
                     self.launcher.keep_spare(heard.worker)
                 return self.supervisor.handle(Ready(heard.worker))

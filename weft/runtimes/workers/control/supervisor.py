@@ -11,6 +11,7 @@ lockstep, any dies              everything is replaced and goes on from what was
 hangs                           it is killed, and so dies; before it was ever ready, the run fails
 is slow                         it is named, and goes on
 dies again and again            the run fails, where nothing was learned in between
+crashes soon, again and again   it is given up and the others go on, where they do what it did; otherwise the run fails
 """
 
 from __future__ import annotations
@@ -38,11 +39,16 @@ class Failed:
 
 @dataclass(frozen=True)
 class Died:
-    """A worker is gone; ``how`` in words: ``was killed by SIGKILL``; ``killed`` if by a signal, and not by itself."""
+    """A worker is gone; ``how`` in words: ``was killed by SIGKILL``; ``killed`` if by a signal, and not by itself.
+
+    ``lived`` is the time since it was ready, in seconds, and ``last_words`` the end of its log, where that says why.
+    """
 
     worker: int
     how: str
     killed: bool = False
+    lived: float = float("inf")
+    last_words: str = ""
 
 
 @dataclass(frozen=True)
@@ -119,6 +125,10 @@ MAX_FRUITLESS_DEATHS = 5
 """Deaths of one worker by itself, or because it hung, without a learn step in between."""
 MAX_FRUITLESS_KILLS = 40
 """Likewise, where it was killed from outside."""
+MAX_FAST_CRASHES = 3
+"""Lives in a row that may end by themselves soon after they were ready."""
+FAST_SECONDS = 30.0
+"""What is soon."""
 
 
 @dataclass
@@ -133,6 +143,8 @@ class Supervisor:
     _complaints: dict[int, str] = field(default_factory=dict)  # of workers that met an error
     _hung: set[int] = field(default_factory=set)
     _fruitless: dict[int, int] = field(default_factory=dict)  # deaths since the last learn step
+    _fast: dict[int, int] = field(default_factory=dict)  # crashes in a row soon after it was ready
+    given_up: set[int] = field(default_factory=set)  # crashed so often that they are not replaced
 
     @property
     def learning(self) -> tuple[int, ...]:
@@ -159,8 +171,8 @@ class Supervisor:
             case Slow(worker, seconds, where, limit):
                 stands = f"worker {self._name(worker)} has made no progress for {seconds:.0f} s"
                 return [Tell(f"{stands}: {where}. It is replaced if that goes on for {limit:.0f} s (--hang-seconds)")]
-            case Died(worker, how, killed):
-                return self._died(worker, how, killed)
+            case Died():
+                return self._died(event)
 
     def learned(self) -> None:
         """A learn step was made: the run makes progress in spite of deaths."""
@@ -176,7 +188,7 @@ class Supervisor:
         reason, learning = f"worker {self._name(worker)} failed: {report}", self.blueprint.together(worker)
         together = len(learning) > 1
         if together and worker in self._been_ready and worker not in self.ready:
-            return self._died(worker, f"failed: {report}", killed=False)
+            return self._died(Died(worker, f"failed: {report}"))
         self._complaints[worker] = reason
         # Learners are one program: where one is killed, the others meet an error in what they do together.
         if not together:
@@ -185,7 +197,8 @@ class Supervisor:
             return [Fail(next(text for other, text in self._complaints.items() if other in learning))]
         return [Doubt(reason)]
 
-    def _died(self, worker: int, how: str, killed: bool) -> list[Instruction]:
+    def _died(self, died: Died) -> list[Instruction]:
+        worker, how, killed = died.worker, died.how, died.killed
         if worker in self._complaints:
             return []  # it has said why
         name = self._name(worker)
@@ -195,12 +208,15 @@ class Supervisor:
             early = self._early[worker] = self._early.get(worker, 0) + 1
             if early >= (MAX_EARLY_KILLS if killed else MAX_EARLY_DEATHS):
                 return [Fail(f"worker {name} {how} before it was ready, {early} times in a row")]
-        killed, fruitless = killed and worker not in self._hung, self._fruitless.get(worker, 0) + 1
+        hung, fruitless = worker in self._hung, self._fruitless.get(worker, 0) + 1
         self._hung.discard(worker)
+        killed = killed and not hung
         if fruitless >= (MAX_FRUITLESS_KILLS if killed else MAX_FRUITLESS_DEATHS):
             return [Fail(f"worker {name} {how}, {fruitless} times without a learn step in between: it is given up")]
         self._fruitless[worker] = fruitless
         self.ready.discard(worker)
+        if not killed and not hung and self._crashes_fast(died):
+            return self._give_up(died)
         self.restarts += 1
         if self.blueprint.synchrony.still:
             everyone = tuple(w.index for w in self.blueprint.workers)
@@ -208,6 +224,23 @@ class Supervisor:
         if worker in self.learning:
             return [Tell(f"worker {name} {how}: all learners are replaced"), Recover(self.learning)]
         return [Tell(f"worker {name} {how}: it is replaced"), Replace(worker)]
+
+    def _crashes_fast(self, died: Died) -> bool:
+        """Whether a worker that has died by itself did so too often, too soon."""
+        self._fast[died.worker] = self._fast.get(died.worker, 0) + 1 if died.lived < FAST_SECONDS else 0
+        return self._fast[died.worker] >= MAX_FAST_CRASHES
+
+    def _give_up(self, died: Died) -> list[Instruction]:
+        """A worker that is like to crash for ever: go on with those that do the same, or end the run."""
+        worker, stages = died.worker, {self.blueprint.sides[s].stage for s in self.blueprint.workers[died.worker].sides}
+        text = f"worker {self._name(worker)} {died.how}, {MAX_FAST_CRASHES} times in a row, each time within "
+        text += f"{FAST_SECONDS:.0f} s of its start: it is given up"
+        last_words = f"\n{died.last_words}" if died.last_words else ""
+        others = {s.stage for s in self.blueprint.sides if s.worker not in self.given_up | {worker}}
+        if self.blueprint.synchrony.still or worker in self.learning or not stages <= others:
+            return [Fail(f"{text}, and the run cannot go on without it{last_words}")]
+        self.given_up.add(worker)
+        return [Tell(f"{text}; the others go on{last_words}")]
 
     def _name(self, worker: int) -> str:
         return self.blueprint.workers[worker].name
