@@ -23,7 +23,7 @@ class Injected(NamedTuple):
     at: float  # seconds since learning began
     kind: str
     target: str  # the worker's name; "the run"
-    recovery: float | None  # seconds until the run had logged learning again; None: not before the next fault
+    recovery: float | None  # seconds until it was replaced and the run learned; None: not before the next fault
 
     @property
     def role(self) -> str:
@@ -32,12 +32,21 @@ class Injected(NamedTuple):
         return head if number.isdigit() else self.target
 
 
-def inject(victim: Victim, fault: Fault) -> str:
-    """Do it; gives the target's name. Blocks while a fault lasts (``slow``, ``disk``)."""
+class Hit(NamedTuple):
+    """What a fault has hit: a worker's name, or "the run"; ``pid`` where that process must be replaced, else 0."""
+
+    target: str
+    pid: int
+    at: float  # of ``time.time``
+
+
+def inject(victim: Victim, fault: Fault) -> Hit:
+    """Do it. Blocks while a fault lasts (``slow``, ``disk``), and counts from its end."""
     workers = sorted(victim.workers().items())
     if not workers or fault.kind == "disk":
-        return _to_the_run(victim, fault)
+        return Hit(_to_the_run(victim, fault), 0, time.time())
     name, pid = workers[int(fault.draw * len(workers))]
+    began = time.time()
     with suppress(ProcessLookupError):  # it has died meanwhile, of an earlier fault
         match fault.kind:
             case "kill":
@@ -46,14 +55,25 @@ def inject(victim: Victim, fault: Fault) -> str:
                 os.kill(pid, signal.SIGSTOP)
             case "slow":
                 _slow(pid)
-    return name
+                return Hit(name, 0, time.time())
+    return Hit(name, pid, began)
 
 
-def recovered(victim: Victim, since: float, until: float) -> float | None:
-    """Wait until the run has learned after ``since`` (of ``time.time``); the seconds, or None once it is ``until``."""
+def recovered(victim: Victim, hit: Hit, until: float) -> float | None:
+    """Wait until what was hit lives anew and the run has learned since; the seconds, or None once it is ``until``.
+
+    A learner's death takes back what was logged since the last checkpoint, so only what comes after a replacement
+    began is learning again. ``until`` is of ``time.time``.
+    """
+    replaced: float | None = None  # when the run had learned last, as the new one came
     while time.time() < until and not victim.ended:
-        if victim.learned_at > since:
-            return victim.learned_at - since
+        if replaced is None and (not hit.pid or victim.workers().get(hit.target, hit.pid) != hit.pid):
+            replaced = victim.learned_at
+        elif replaced is not None:
+            learned = victim.learned_at
+            if learned > replaced:
+                return time.time() - hit.at
+            replaced = min(replaced, learned)
         time.sleep(LOOK_SECONDS)
     return None
 

@@ -85,10 +85,10 @@ def _suffer(
         if victim.ended:
             break
         at = time.time()
-        target = inject(victim, fault)
+        hit = inject(victim, fault)
         until = began + (faults[k + 1].at if k + 1 < len(faults) else seconds)
-        recovery = recovered(victim, at if fault.kind in ("kill", "stop") else time.time(), until)
-        injected.append(Injected(at - began, fault.kind, target, recovery))
+        recovery = recovered(victim, hit, until)
+        injected.append(Injected(at - began, fault.kind, hit.target, recovery))
         took = "not yet" if recovery is None else f"after {recovery:.1f} s"
-        tell(f"{at - began:6.1f} s  {fault.kind:<5} {target:<20} learned again {took}")
+        tell(f"{at - began:6.1f} s  {fault.kind:<5} {hit.target:<20} learned again {took}")
     return injected

@@ -14,6 +14,7 @@ from typing import Any
 SHARED_MEMORY = Path("/dev/shm")
 START_SECONDS = 300.0
 END_SECONDS = 60.0
+TAIL_BYTES = 32768
 
 
 class Victim:
@@ -51,27 +52,24 @@ class Victim:
         self.seen.update({pid: name for name, pid in found.items()})
         return found
 
-    def records(self) -> list[dict[str, Any]]:
-        """What the run has logged so far."""
-        records = []
-        try:
-            lines = (self.folder / "metrics.jsonl").read_text().splitlines()
-        except OSError:
-            return []
-        for line in lines:
-            try:
-                records.append(json.loads(line))
-            except ValueError:  # the last one is being written
-                break
-        return records
-
     @property
     def learned_at(self) -> float:
-        """The time (of ``time.time``) at which it last logged something; 0 before."""
+        """When it last learned, in seconds since the run began, as its last record says; -1 before the first.
+
+        Reads the end of the file alone: this is asked often, while the run wants the machine for itself.
+        """
         try:
-            return (self.folder / "metrics.jsonl").stat().st_mtime if self.records() else 0.0
+            with (self.folder / "metrics.jsonl").open("rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+                lines = file.read().splitlines()
         except OSError:
-            return 0.0
+            return -1.0
+        for line in reversed(lines):
+            try:
+                return float(json.loads(line)["wall_seconds"])
+            except (ValueError, KeyError, TypeError):  # the last one is being written
+                continue
+        return -1.0
 
     @property
     def ended(self) -> bool:
@@ -81,7 +79,7 @@ class Victim:
     def wait_for_learning(self) -> bool:
         """Wait for the first record; False where the run ends before that, or time is up."""
         began = time.monotonic()
-        while not self.records():
+        while self.learned_at < 0:
             if self.ended or time.monotonic() - began > START_SECONDS:
                 return False
             time.sleep(0.05)
