@@ -19,16 +19,19 @@ from tasks import Office
 
 from weft.core.buffers import timestep_buffers
 from weft.core.specs import Box, Discrete, EnvSpec
-from weft.core.trees import unflatten
+from weft.core.trees import tree_map, unflatten
 from weft.core.types import Acted, TrainState
 from weft.graph.algorithm import Algorithm
 from weft.runtimes.hosted.blocks import Block
-from weft.runtimes.roles.act import ACT, ActSide
+from weft.runtimes.roles import act_side
+from weft.runtimes.roles.act import ACT
+from weft.runtimes.roles.act_side import ActSide
 from weft.runtimes.workers.layout.blueprint import Side
 from weft.runtimes.workers.side import SideContext, Stopped
 from weft.runtimes.workers.weights import Publisher
 from weft.runtimes.workers.wiring import Task
 from weft.streams.channel import Message, Stamp
+from weft.streams.memory import open_slots
 
 LANES, ROWS, UNROLL = 5, 2, 3
 SPEC = EnvSpec("echo", Box((2,)), Discrete(1000))
@@ -59,7 +62,7 @@ class Scripted(SideContext):
 
     script: Iterator[None] = field(default_factory=lambda: iter(()))
 
-    def wait(self) -> None:
+    def wait(self, seconds: float = 0.0) -> None:
         if next(self.script, self) is self:
             raise Stopped
         self.tick()
@@ -78,8 +81,8 @@ class ScriptedTask(Task):
 class Table:
     """An act side for five lanes of two environments, and the other ends of its channels."""
 
-    def __init__(self, *, lockstep: bool) -> None:
-        office = Office(f"env*{LANES} | act | learn", Echo(), SPEC, envs=LANES * ROWS, lockstep=lockstep)
+    def __init__(self, *, lockstep: bool, plan: str = "act | learn") -> None:
+        office = Office(f"env*{LANES} | {plan}", Echo(), SPEC, envs=LANES * ROWS, lockstep=lockstep)
         office.open()
         self.office, blueprint, lanes = office, office.blueprint, office.blueprint.lanes
         (act,), (learn,) = blueprint.sides_of("act"), blueprint.sides_of("learn")
@@ -87,7 +90,7 @@ class Table:
         task, learner = office.task(act.worker, ScriptedTask), office.task(learn.worker)
         params: Publisher = learner.publisher(learn, "learn")
         params.publish(office.algorithm.init(jax.random.key(0)).params, 0)
-        self.side: ActSide = ACT.side(task, act)
+        self.task, self.side = task, ACT.side(task, act)
         self.acting = self.side.acting
         self.batches: list[int] = []  # how many lanes each was made for
         self.programs = self.acting.programs
@@ -99,12 +102,16 @@ class Table:
         self.actions = [office.reader(f"action/{i}") for i in range(LANES)]
         self.unrolls = [office.reader(f"unroll/{i}") for i in range(LANES)]
         self.sent = [0] * LANES
+        self.slots = [open_slots(office.created[f"unroll/{i}"].spec) for i in range(LANES)]
+        self.where = [0] * LANES  # where the last action said that its timestep goes
+        self.in_place = False
 
     def _noting(self, program: Any) -> Any:
         def noted(params: Any, carry: Any, seen: Any, noise: Any) -> Any:
             self.batches.append(len(carry) // ROWS)
             return program(params, carry, seen, noise)
 
+        noted.lower = program.lower
         return noted
 
     def send(self, lane: int, reward: float = 0.0, ended: Sequence[bool] = (False,) * ROWS) -> None:
@@ -115,9 +122,14 @@ class Table:
             array[...] = 0
         seen = seen_by(lane, self.sent[lane])
         out = unflatten(timestep_buffers(SPEC, (ROWS,)), arrays)
+        where = self.where[lane] if self.in_place else 0
+        if where:
+            place, row = divmod(where - 1, UNROLL + 1)
+            out = self.form.unflatten(self.slots[lane][place % len(self.slots[lane])]).steps
+            out = tree_map(lambda leaf: leaf[row], out)
         out.observation[:] = np.stack([seen, -seen], axis=-1)
-        out.reward[:], out.terminated[:] = reward, ended
-        self.timesteps[lane].commit(Stamp(lane, 0, self.sent[lane], 0, ROWS, 0 if self.sent[lane] else -1))
+        out.reward[:], out.terminated[:], out.truncated[:] = reward, ended, False
+        self.timesteps[lane].commit(Stamp(lane, 0, self.sent[lane], where, ROWS, 0 if self.sent[lane] else -1))
         self.sent[lane] += 1
 
     def take(self, lane: int) -> list[int] | None:
@@ -126,6 +138,7 @@ class Table:
         if message is None:
             return None
         actions: list[int] = message.arrays[0].tolist()
+        self.where[lane] = message.stamp.version
         self.actions[lane].release(message)
         return actions
 
@@ -194,6 +207,45 @@ def test_whoever_is_ready_goes_at_once_in_one_of_a_few_sizes_and_each_gets_its_o
         np.testing.assert_array_equal(block.bootstrap[-1], -steps[-1])
     assert set(t.batches) == {1, 2, 4, 5}
     assert t.compiled._cache_size() == 4, "compiled once for each size, whatever came"
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("plan", ["act | learn", "act+learn"])
+def test_on_an_accelerator_as_on_a_cpu_and_observations_stay_there_for_a_learner_beside_act(
+    table, monkeypatch, in_place, plan
+):
+    monkeypatch.setattr(act_side, "on_accelerator", lambda: True)
+    t = table(lockstep=False, plan=plan)
+    t.in_place = in_place
+    t.side.start()
+    t.side._ahead.wait()
+    assert t.side._compiled == [2, 3, 5]
+    turns = [{0}, {1, 3}, {0, 2, 4}, {0, 1, 2, 3}, {0, 1, 2, 3, 4}, {4}, {3, 2}, {1, 3, 4}, {1}, {2, 4}, {0, 1}]
+
+    def environments() -> Iterator[None]:
+        for ready in turns:
+            step = list(t.sent)
+            for lane in ready:
+                t.send(lane)
+            while not all(t.actions[lane].unread for lane in ready):
+                yield
+            for lane in ready:
+                assert t.take(lane) == seen_by(lane, step[lane]).tolist()
+
+    t.run(environments())
+    for lane in range(LANES):
+        steps = np.stack([seen_by(lane, step) for step in range(UNROLL + 1)])
+        block = t.unroll(lane)
+        np.testing.assert_array_equal(block.steps.observation, np.stack([steps, -steps], axis=-1))
+        np.testing.assert_array_equal(block.action, steps[:-1])
+        np.testing.assert_array_equal(block.extras["acted"], np.arange(1, UNROLL + 1)[:, None].repeat(ROWS, 1))
+        np.testing.assert_array_equal(block.bootstrap[-1], -steps[-1])
+        left = t.task.left.take("act", lane, 0)
+        if plan == "act | learn":
+            assert left is None, "a learner elsewhere has nothing of it"
+        else:
+            np.testing.assert_array_equal(left, block.steps.observation)
+            assert t.task.left.take("act", lane, 0) is None, "it is left once"
 
 
 def test_the_sizes_grow_with_the_logarithm_of_the_lanes(table):

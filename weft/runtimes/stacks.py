@@ -19,6 +19,11 @@ def frame_of(thread: int) -> FrameType | None:
     return sys._current_frames().get(thread)
 
 
+def frames() -> list[FrameType]:
+    """The innermost frames of all threads."""
+    return list(sys._current_frames().values())
+
+
 def is_compiling(frame: FrameType | None) -> bool:
     """Whether JAX traces, lowers or compiles there."""
     while frame is not None:

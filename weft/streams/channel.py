@@ -131,6 +131,10 @@ class Writer(Protocol):
         """
         ...
 
+    def arrays_at(self, place: int) -> Arrays:
+        """The arrays of the slot that a place has or had: what was written there last."""
+        ...
+
     def commit(self, stamp: Stamp) -> None:
         """Publish the reserved slot and ring the readers. The slot is no longer the writer's. Does not block."""
         ...

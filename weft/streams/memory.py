@@ -17,7 +17,7 @@ from dataclasses import replace
 from weft.core.delivery import Delivery
 from weft.core.errors import ChannelError
 from weft.streams.bell import Bell
-from weft.streams.channel import ChannelSpec
+from weft.streams.channel import Arrays, ChannelSpec
 from weft.streams.ring import Ring
 from weft.streams.ring_reader import LatestReader, RingReader
 from weft.streams.ring_writer import RingWriter
@@ -121,6 +121,12 @@ def open_reader(spec: ChannelSpec, bell: Bell, writer: Bell | None) -> RingReade
     if spec.delivery is Delivery.LATEST:
         return LatestReader(_open(spec), bell)
     return RingReader(_open(spec), bell, writer)
+
+
+def open_slots(spec: ChannelSpec) -> list[Arrays]:
+    """The arrays of every slot, for one that is neither end: the writer tells it where, and when, it may write."""
+    ring = _open(spec)
+    return [ring.arrays(place) for place in range(spec.slots)]
 
 
 def _open(spec: ChannelSpec) -> Ring:

@@ -21,7 +21,7 @@ class _Receiving(ABC):
 
     def receive(self, timeout: float | None = None) -> Message | None:
         """See ``channel.Reader``."""
-        return self._bell.wait_for(self._look, timeout)
+        return self._look() if timeout == 0 else self._bell.wait_for(self._look, timeout)
 
     def _look(self) -> Message | None:
         if self._closed:

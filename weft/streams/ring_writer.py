@@ -42,6 +42,10 @@ class RingWriter:
         self._reserved = self._ring.arrays(self._next)
         return self._reserved
 
+    def arrays_at(self, place: int) -> Arrays:
+        """See ``channel.Writer``."""
+        return self._ring.arrays(place)
+
     def commit(self, stamp: Stamp) -> None:
         """See ``channel.Writer``."""
         if self._reserved is None:

@@ -1,8 +1,7 @@
-"""A scan that writes what each step leaves behind as one array.
+"""Records whose small leaves lie side by side in one array of words.
 
 ``jax.lax.scan`` writes every leaf of a step's record by itself; on a GPU each is a kernel of its own, and with small
-batches their launches take longer than the work. Here the small leaves of a record lie side by side in one array of
-words.
+batches their launches take longer than the work. And whoever fetches a record to the host fetches every leaf by itself.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from weft.core.types import Tree
 
@@ -30,10 +30,7 @@ def scan_packed(
 
     def packed(carry: Tree, x: Tree) -> tuple[Tree, tuple[list[jax.Array], list[jax.Array]]]:
         carry, record = step(carry, x)
-        leaves = jax.tree.leaves(record)
-        words = [_to_words(leaf) for leaf, like in zip(leaves, schema, strict=True) if _fits(like)]
-        apart = [leaf for leaf, like in zip(leaves, schema, strict=True) if not _fits(like)]
-        return carry, ([jnp.concatenate(words, axis=-1)] if words else [], apart)
+        return carry, pack(record)
 
     end, (words, apart) = jax.lax.scan(packed, start, xs, length)
     leaves, waiting, at = [], iter(apart), 0
@@ -47,13 +44,36 @@ def scan_packed(
     return end, jax.tree.unflatten(structure, leaves)
 
 
-def _fits(like: jax.ShapeDtypeStruct) -> bool:
+def pack(record: Tree) -> tuple[list[jax.Array], list[jax.Array]]:
+    """``[B, words]`` uint32 of all small leaves of a record, which are ``[B, ...]``, if any; and those apart."""
+    leaves = jax.tree.leaves(record)
+    words = [_to_words(leaf) for leaf in leaves if _fits(leaf)]
+    return [jnp.concatenate(words, axis=-1)] if words else [], [leaf for leaf in leaves if not _fits(leaf)]
+
+
+def unpack_on_host(packed: tuple[list[Any], list[Any]], schema: Tree) -> Tree:
+    """The record that ``pack`` was given, as NumPy; ``schema`` is of any number of rows. Waits for the device."""
+    likes, structure = jax.tree.flatten(schema)
+    words, apart = [np.asarray(x) for x in packed[0]], iter(packed[1])
+    leaves, at = [], 0
+    for like in likes:
+        if not _fits(like):
+            leaves.append(np.asarray(next(apart)))
+            continue
+        mine = words[0][:, at : at + _size(like)]
+        at += _size(like)
+        whole = mine.astype(np.bool_) if like.dtype == np.bool_ else mine.view(like.dtype)
+        leaves.append(whole.reshape(len(mine), *like.shape[1:]))
+    return jax.tree.unflatten(structure, leaves)
+
+
+def _fits(like: Any) -> bool:
     if jax.numpy.issubdtype(like.dtype, jax.dtypes.extended):
         return False
     return _size(like) <= MAX_WORDS and (like.dtype == jnp.bool_ or like.dtype.itemsize == 4)
 
 
-def _size(like: jax.ShapeDtypeStruct) -> int:
+def _size(like: Any) -> int:
     return math.prod(like.shape[1:])
 
 

@@ -51,8 +51,30 @@ class ActCall:
         """The leaves of a timestep that are handed over, ``[B, ...]`` or ``[K, B, ...]``."""
         return tuple(compress(jax.tree.leaves(timestep), self._reads[1]))
 
+    def takes(self, rows: int) -> tuple[tuple[Any, ...], Tree, tuple[Any, ...], Tree]:
+        """The shapes of what ``call`` takes for a batch of ``rows``."""
+
+        def widened(tree: Tree) -> Tree:
+            return jax.tree.map(lambda s: jax.ShapeDtypeStruct((rows, *s.shape[1:]), s.dtype), tree)
+
+        params = self.params(jax.tree.leaves(self._params))
+        return params, widened(self._carry), self.seen(widened(self._timestep)), widened(self._noise)
+
+    def observation_places(self) -> tuple[list[int], Any]:
+        """Which of ``seen(...)`` are the observation's leaves, in order, and its structure.
+
+        Raises ValueError where it does not read all of them.
+        """
+        names = jax.tree.unflatten(jax.tree.structure(self._timestep), range(len(jax.tree.leaves(self._timestep))))
+        wanted, structure = jax.tree.flatten(names.observation)
+        return [self.seen(names).index(name) for name in wanted], structure
+
+    def compile(self, rows: int) -> None:
+        """Compile ``call`` for a batch of ``rows`` of arrays that are nowhere in particular; blocks. For any thread."""
+        self.call.lower(*self.takes(rows)).compile()
+
     @cached_property
-    def call(self) -> Callable[[tuple[Array, ...], Tree, tuple[Array, ...], Tree], Tree]:
+    def call(self) -> Any:
         """The compiled function of ``params(...)``, the carry, ``seen(...)`` and the noise."""
         params, timestep = jax.tree.flatten(self._params), jax.tree.flatten(self._timestep)
 

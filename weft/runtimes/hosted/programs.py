@@ -19,6 +19,7 @@ from weft.core.types import Acted, Array, Timestep, Tree, Unroll
 from weft.graph.algorithm import Algorithm
 from weft.graph.loops import as_schema, policy_view, timestep_schema, widen
 from weft.runtimes.compiled.hoist import hoist
+from weft.runtimes.compiled.packing import pack
 from weft.runtimes.compiled.replicas import Layout, Spread
 from weft.runtimes.hosted.act_call import ActCall
 from weft.runtimes.loop.engine import is_key
@@ -43,7 +44,8 @@ class ActPrograms(NamedTuple):
     noise: Callable[..., Tree]  # keys [B], the first step's number -> [T, B, ...]
     act: ActCall  # a step's, which gives an Acted; where ``recalls``, the action alone
     bootstrap: Callable[[Tree, Tree, Tree], Array]
-    act_and_value: ActCall  # act, and bootstrap of the same observations: one pass, one call
+    act_and_value: ActCall  # act, and bootstrap of the same observations: one pass, one call, packed
+    acted_and_value: Tree  # the shapes of what that has packed, for a batch of one: an Acted, and the value
     extras: Callable[[tuple[Array, ...], Tree, Timestep, Tree], dict[str, Tree]]  # of a whole unroll, [T, B, ...]
     again: Callable[[Tree, Tree, Recall], dict[str, Tree]]  # the same, to be traced inside another program
     recalls: bool  # a step's act leaves the extras out: they are found from a Recall
@@ -92,6 +94,9 @@ def act_programs(algorithm: Algorithm, layout: Layout, *, recalls: bool = True) 
         value = bootstrap(params, carry, timestep.observation)
         return act_step(params, carry, timestep, noise), value
 
+    def packed_act_and_value(*inputs: Tree) -> Tree:
+        return pack(act_and_value(*inputs))
+
     def again(params: Tree, carry: Tree, recall: Recall) -> dict[str, Tree]:
         found: Acted = jax.vmap(act_batch, (None, None, 0, 0))(params, carry, recall.timestep, recall.noise)
         return found.extras
@@ -105,7 +110,8 @@ def act_programs(algorithm: Algorithm, layout: Layout, *, recalls: bool = True) 
         noise=layout.wrap(noise, (split, plain), split_time),
         act=ActCall(action_alone if recalls else act_step, layout, split, *inputs),
         bootstrap=layout.wrap(bootstrap, (shared, split, split), split),
-        act_and_value=ActCall(act_and_value, layout, (split, split), *inputs),
+        act_and_value=ActCall(packed_act_and_value, layout, split, *inputs),
+        acted_and_value=jax.eval_shape(act_and_value, *inputs),
         extras=layout.wrap(extras_of, (shared, split, split_time, split_time), split_time),
         again=again,
         recalls=recalls,

@@ -22,6 +22,7 @@ from weft.runtimes.hosted.blocks import Block, as_message, seen
 from weft.runtimes.hosted.programs import Recall
 from weft.runtimes.hosted.segments import learn_from
 from weft.runtimes.loop.bad_steps import keep_batch
+from weft.runtimes.workers.ahead import Ahead
 from weft.runtimes.workers.batches import Batches
 from weft.runtimes.workers.counting.account import Fate, OfSide
 from weft.runtimes.workers.lane_checkpoint import from_words, to_words
@@ -43,13 +44,14 @@ class LearnSide:
         (self.name,) = [name for name in publishers_of(graph) if name in side.fragments]
         self.batches = Batches(task, side)
         self.publisher = task.publisher(side, self.name) if side.rank == 0 else None
-        self._programs = self.layout.wrap(
+        self._programs: Any = self.layout.wrap(
             self._traced,
             (Spread.SHARED, self.batches.spreads(), Spread.SPLIT_TIME),
             Spread.SHARED,
         )
         self._mean = self.layout.wrap(mean_over_replicas, (Spread.SPLIT,), Spread.SHARED)
         self.states: States = {}
+        self._ahead: Ahead | None = None  # the program, while it is being compiled
         self.version = 0
         self._in_order = task.blueprint.synchrony.in_order
         # One of several learners need not have come as far as the others when it is saved.
@@ -84,7 +86,13 @@ class LearnSide:
         self.version = int(np.asarray(self.states[self.name].step))
         self.context.words[OfSide.JOINT] = 0
         self._publish()
+        if self.layout.replicas == 1:  # one program of several learners begins when all of them are there
+            self._ahead = Ahead(self._compile)
         return {}
+
+    def _compile(self) -> None:
+        """Compile the program while environments make the first batch."""
+        self._programs.lower(self.states, *self.batches.shapes()).compile()
 
     def run(self) -> None:
         """Learn, for ever; raises Stopped at the run's end."""
@@ -114,6 +122,9 @@ class LearnSide:
         return {"states": states}, [leaf for leaves in words.values() for leaf in leaves]
 
     def _learn(self) -> None:
+        if self._ahead is not None:
+            self._ahead.wait()
+            self._ahead = None
         began = time.perf_counter()
         self.batches.count_lags(self.version)
         batches, noise = self.batches.messages(self._agreed), self.batches.noise()

@@ -20,7 +20,8 @@ from weft.runtimes.workers.counting.account import OfSide, OfWire
 from weft.runtimes.workers.layout.blueprint import Side
 from weft.runtimes.workers.side import Saved, SideContext
 from weft.runtimes.workers.trouble_reports import TroubleReports
-from weft.streams.channel import Message, Reader, Stamp, Writer
+from weft.streams.channel import Arrays, Message, Reader, Stamp, Writer
+from weft.streams.memory import open_slots
 
 if TYPE_CHECKING:
     from weft.runtimes.workers.wiring import Task
@@ -61,7 +62,9 @@ class Seat:
     timesteps: Writer
     actions: Reader
     sent_words: Any  # of the wire of timesteps, in the account
+    slab: list[Arrays] | None = None  # the slots of what act builds, where act says what goes
     slots: dict[int, tuple[Any, Timestep]] = field(default_factory=dict)
+    rows: dict[tuple[int, int], Timestep] = field(default_factory=dict)  # of the slab, by slot and row
     answer: Message | None = None  # an action that waits for those of the other teams
     act_life: int = 0  # to which the last timestep was sent
     sent: Stamp = field(default_factory=Stamp)  # of the last timestep
@@ -94,7 +97,8 @@ def slice_of(task: Task, side: Side, lane: int) -> Slice:
         if wire.lane == lane:
             team = wire.stream.partition(".")[2]
             reader = task.reader(into[team], side)
-            seats.append(Seat(team, task.writer(wire), reader, task.account.wires[wire.index]))
+            slab = None if wire.slab < 0 else open_slots(task.specs[task.blueprint.wires[wire.slab].name])
+            seats.append(Seat(team, task.writer(wire), reader, task.account.wires[wire.index], slab))
     place = task.blueprint.lanes[lane]
     return Slice(lane, place.first, place.rows, seats)
 
@@ -198,13 +202,16 @@ class StepSide:
         self._troubles.tell(part.env)
         for seat in part.seats:
             assert seat.answer is not None
-            tag, answer, seat.answer = seat.answer.stamp.tag, seat.answer, None
+            answer, seat.answer = seat.answer, None
             seat.actions.release(answer)
-            self._send(part, seat, tag)
+            self._send(part, seat, answer.stamp.tag, answer.stamp.version)
         part.sequence += 1
 
     def _out(self, part: Slice, seat: Seat) -> Timestep:
-        """The slot that the next timestep is written into; act has released it: it has sent an action since."""
+        """Where the next timestep is written: as the action says, into the slab or into the slot of the message.
+
+        Act has released that: it has sent an action since. Final observations are always in the message.
+        """
         while (arrays := seat.timesteps.reserve(0)) is None:
             self.context.wait()
         known = seat.slots.get(id(arrays))
@@ -212,7 +219,18 @@ class StepSide:
             assert part.env is not None
             like = of_team(timestep_buffers(part.env.spec, (part.rows,)), seat.team)
             known = seat.slots[id(arrays)] = (arrays, unflatten(like, arrays))
-        return known[1]
+        where = 0 if seat.answer is None else seat.answer.stamp.version
+        if not where or seat.slab is None:
+            return known[1]
+        length = len(seat.slab[0][0])
+        place, row = divmod(where - 1, length)
+        at = place % len(seat.slab), row
+        if at not in seat.rows:
+            # The first arrays of a slot are those of its timesteps.
+            like = known[1]._replace(final_observation=None)
+            leaves = [leaf[row] for leaf in seat.slab[at[0]][: len(tree_leaves(like))]]
+            seat.rows[at] = unflatten(like, leaves)._replace(final_observation=known[1].final_observation)
+        return seat.rows[at]
 
     def _send_first(self, part: Slice) -> bool:
         """Send what the slice began with, if there is room; whether there was."""
@@ -229,9 +247,12 @@ class StepSide:
         part.sequence += 1
         return True
 
-    def _send(self, part: Slice, seat: Seat, by: int = -1) -> None:
-        """``by``: which life of act has sent the action that this follows from; -1 after a reset."""
-        seat.sent = Stamp(part.lane, self.context.life, part.sequence, 0, part.rows, by)
+    def _send(self, part: Slice, seat: Seat, by: int = -1, where: int = 0) -> None:
+        """``by``: which life of act has sent the action that this follows from; -1 after a reset.
+
+        ``where`` it was written, as the action said; 0: into the message.
+        """
+        seat.sent = Stamp(part.lane, self.context.life, part.sequence, where, part.rows, by)
         seat.act_life = seat.reader_life
         seat.sent_words[OfWire.SENT] += 1
         seat.timesteps.commit(seat.sent)

@@ -45,6 +45,7 @@ class Batches:
             for leg, found in wires.items()
         }
         self._batch: dict[Leg, list[Message]] = {}
+        self._left = task.left
         self._unmarked = {leg for leg in wires if goes_unmarked(graph, leg[0])}
         self.acts: dict[str, ActPrograms] = {}
         self._keys: dict[str, Array] = {}
@@ -74,10 +75,26 @@ class Batches:
         Where all records are valid their marks are left out (``goes_unmarked``); ``agreed`` tells whether the replicas
         of one program all may.
         """
-        found = {leg: tuple(self.forms[leg].unflatten(m.arrays) for m in self._batch[leg]) for leg in self._collectors}
+        found = {leg: tuple(self._message(leg, m) for m in self._batch[leg]) for leg in self._collectors}
         if self._unmarked and agreed(all(all_valid(block) for leg in self._unmarked for block in found[leg])):
             found |= {leg: tuple(unmarked(block) for block in found[leg]) for leg in self._unmarked}
         return found
+
+    def _message(self, leg: Leg, message: Message) -> Tree:
+        """As it is in its slot; its observations where act has left them on this device, if it has."""
+        block = self.forms[leg].unflatten(message.arrays)
+        left = self._left.take(leg[0], message.stamp.producer, message.stamp.sequence)
+        if left is None:
+            return block
+        return block._replace(steps=block.steps._replace(observation=left))
+
+    def shapes(self) -> tuple[dict[Leg, tuple[Tree, ...]], dict[str, Tree]]:
+        """The shapes of a batch as ``messages`` gives it, and some noise: to compile with before the first has come."""
+        batches = {
+            leg: (unmarked(form.schema) if leg in self._unmarked else form.schema,) * self._collectors[leg].pieces
+            for leg, form in self.forms.items()
+        }
+        return batches, {name: self.acts[name].noise(keys, np.int32(1)) for name, keys in self._keys.items()}
 
     def joined(self, leg: Leg, messages: tuple[Tree, ...]) -> Tree:
         """The messages of a stream, as ``messages`` gives them, side by side. To be traced."""

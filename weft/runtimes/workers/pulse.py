@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from weft.envs.whereabouts import Whereabouts, environment_in
-from weft.runtimes.stacks import frame_of, is_compiling, is_computing, stack_of
+from weft.runtimes.stacks import frame_of, frames, is_compiling, is_computing, stack_of
 from weft.runtimes.workers.control.link import Link, LinkClosed
 from weft.runtimes.workers.counting.account import Account, Doing, OfSide
 from weft.services.family import Family
@@ -104,7 +104,7 @@ class _Beating:
         """Write down what the thread is in; how long it has been without progress."""
         frame = frame_of(self.thread)
         where = environment_in(frame)
-        if is_compiling(frame):
+        if any(is_compiling(other) for other in frames()):  # it may wait for a thread that compiles ahead
             self.words[OfSide.DOING] = Doing.COMPILING
         else:
             self.words[OfSide.DOING] = Doing.COMPUTING if is_computing(frame) else Doing.CALLING

@@ -87,7 +87,7 @@ class SideContext:
         self.asked = True
         self.bell.ring()
 
-    def wait(self) -> None:
+    def wait(self, seconds: float = LOOK_SECONDS) -> None:
         """Wait for the bell, but not for long; time until now was work. Raises Stopped where the run is to end."""
         if self.asked and self.saves is not None and (saved := self.saves()) is not None:
             self.asked = False
@@ -97,7 +97,7 @@ class SideContext:
         self._count_work(began)
         words[OfSide.WAITING] = 1
         try:
-            self.bell.wait(LOOK_SECONDS)
+            self.bell.wait(seconds)
         finally:
             now = time.perf_counter_ns()
             words[OfSide.WAITING] = 0

@@ -31,6 +31,7 @@ class UnrollWriter(WireWriter):
         super().__init__(wire, writer, account, life)
         self.lane = lane
         self._structure, self._spec = jax.tree.structure(schema), spec
+        self._rows_of_slot = int(schema.bootstrap.shape[0]) + 1
         self._slots: dict[int, tuple[Any, UnrollBuffer]] = {}
         half_built = self.words[OfWire.PRODUCED] - self.words[OfWire.GIVEN_UP] - self.sequence * wire.samples
         self.words[OfWire.GIVEN_UP] += half_built
@@ -50,6 +51,16 @@ class UnrollWriter(WireWriter):
             block: Block = jax.tree.unflatten(self._structure, arrays)
             known = self._slots[id(arrays)] = (arrays, UnrollBuffer(self._spec, block, self.lane.rows))
         return known[1]
+
+    def where(self, t: int) -> int:
+        """Row t of the unroll that is being built, as a number that environments can be told; never 0."""
+        return 1 + int(self.writer.committed) * self._rows_of_slot + t
+
+    def leaves_at(self, where: int) -> list[Any]:
+        """What environments have written into a row, by its number: a timestep's leaves, but final observations."""
+        place, t = divmod(where - 1, self._rows_of_slot)
+        block: Block = jax.tree.unflatten(self._structure, self.writer.arrays_at(place))
+        return [leaf[t] for leaf in jax.tree.leaves(block.steps)]
 
     def begin_unroll(self, weights: Weights, synchrony: Synchrony, context: SideContext) -> UnrollBuffer | None:
         """Room for the next unroll, with params to make it, where synchrony lets it begin; None else. Does not wait."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # what loads JAX
     from weft.runtimes.flow import Leg
     from weft.runtimes.hosted.unroll_buffer import UnrollBuffer
     from weft.runtimes.workers.layout.schemas import Schemas
+    from weft.runtimes.workers.left import Left
     from weft.runtimes.workers.unroll_writer import UnrollWriter
     from weft.runtimes.workers.weights import Publisher, Weights
 
@@ -89,6 +90,13 @@ class Task:
         return Schemas(self.blueprint, self.algorithm, pure_env=self.source.pure is not None)
 
     # ---- what sides ask for -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def left(self) -> Left:
+        """What act leaves for learn on the device, where both are sides of this worker."""
+        from weft.runtimes.workers.left import Left
+
+        return Left()
 
     def context(self, side: Side) -> SideContext:
         """A side's place in the run."""

@@ -22,6 +22,9 @@ from typing import Any
 
 from weft.runtimes.workers.control.link import Link, LinkClosed, LinkMessage
 
+SWITCH_SECONDS = 2e-4
+"""How long a thread may keep the interpreter while another wants it, where a worker has several sides."""
+
 
 def main(arguments: list[str]) -> int:
     """Serve the launcher at the other end of the inherited socket, to the run's end. Returns the exit code."""
@@ -116,6 +119,8 @@ def _serve(link: Link, task: LinkMessage) -> int:
     if wired is None:
         return 1
     made: Wired = wired
+    if len(made.sides) > 1:  # act must not wait 5 ms for every turn while learn prepares something
+        sys.setswitchinterval(SWITCH_SECONDS)
     guarded(made.start)
     if failed.is_set():
         return 1

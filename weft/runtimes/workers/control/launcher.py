@@ -98,9 +98,11 @@ class Launcher:
         """Start a worker's next life; ``more`` and ``arrays`` go to it alone. Does not wait until it is ready."""
         spec = self.blueprint.workers[worker]
         wires = [w for w in self.blueprint.wires if {w.writer, *w.readers} & set(spec.sides)]
+        slabs = [self.blueprint.wires[w.slab] for w in wires if w.slab >= 0 and w.writer in spec.sides]
         sides = {s for w in wires for s in (w.writer, *w.readers)} | set(spec.sides)
         fds = [self.account.fd, *(fd for s in sides for fd in self.bells[s].fds)]
-        fds += [fd for w in wires if w.name in self.channels for fd in self.channels[w.name].fds]
+        shared = [*wires, *slabs]
+        fds += [fd for w in shared if w.name in self.channels for fd in self.channels[w.name].fds]
         life = self._lives.get(worker, -1) + 1
         self._lives[worker] = life
         for side in spec.sides:
@@ -117,7 +119,7 @@ class Launcher:
             "worker": worker,
             "life": life,
             "bells": {str(s): self.bells[s].fds for s in sides},
-            "channels": {w.name: self._specs[w.name].to_json() for w in wires},
+            "channels": {w.name: self._specs[w.name].to_json() for w in shared},
             "log": log.name if spare is not None else None,
             "not_yours": sorted(set(self._fds()) - set(fds)) if spare is not None else [],
         }
@@ -324,8 +326,10 @@ class Launcher:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         learners = {s.worker for s in self.blueprint.sides if role(s.role).computes_gradients}
         threads = max(1, cores // max(1, len(learners))) if learns else 1
-        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC"):
+        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
             here.setdefault(name, str(threads))
+        # XLA's own: on an accelerator they only compile, and with one of them that takes ten times as long.
+        here.setdefault("NPROC", str(threads if spec.device == "cpu" else cores))
         if spec.device == "cpu":
             here["JAX_PLATFORMS"] = "cpu"
             here["CUDA_VISIBLE_DEVICES"] = ""

@@ -91,6 +91,7 @@ class Wire:
     samples: int = 0  # environment steps in a message; 0: the ledger does not count it
     max_lag: int = 0  # versions that a message may be behind on arrival
     in_round: int = 1  # messages in one round of lockstep
+    slab: int = -1  # of timesteps: the wire into whose slots they are written, where its writer says; -1: none
 
     @property
     def leg(self) -> str:

@@ -8,6 +8,7 @@
    every plan.
 4. A stream by environment is a wire for each lane. A stream to any is a wire for each writer. A stream to all is one
    wire, from the first replica; but readers in the worker of another replica of a map read from that replica.
+5. Where environments and what acts for them share memory with what is built of their timesteps, they write there.
 """
 
 from __future__ import annotations
@@ -192,6 +193,15 @@ class _Drafting:
             if wire.samples and eaten:  # a map of gradients hands on what several replicas send it
                 round_ = sum(w.in_round for w in eaten)  # its reader holds all of a round until it has used them
                 self.wires[wire.index] = replace(wire, in_round=round_, capacity=max(wire.capacity, round_))
+        for wire in self.wires:
+            if wire.every_step and wire.source == self.steps and wire.scheme == "shm":
+                self.wires[wire.index] = replace(wire, slab=self._slab(wire))
+
+    def _slab(self, timesteps: Wire) -> int:
+        """The wire on which the reader of a lane's timesteps sends what it builds of them; -1 where memory ends."""
+        (reader,) = timesteps.readers
+        built = [w for w in self.wires if w.writer == reader and w.lane == timesteps.lane and w.samples]
+        return built[0].index if len(built) == 1 and built[0].scheme == "shm" else -1
 
     def _of(self, fragment: str) -> list[Side]:
         return [side for side in self.sides if fragment in side.fragments]
