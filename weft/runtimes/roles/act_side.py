@@ -74,7 +74,7 @@ class ActSide:
                 self._resident = Resident(self._act, len(lanes), rows, acting.algorithm.unroll)
 
     def start(self) -> dict[str, Any]:
-        """Begin to compile for an accelerator all that will be called, side by side; others start meanwhile."""
+        """Begin to compile for an accelerator what will be called; others start meanwhile."""
         if self._on_accelerator:
             self._ahead = Ahead(self._compile)
         return {}
