@@ -123,7 +123,9 @@ def suffer(peer: Peer, moments: list[float], seconds: float, seed: int) -> str:
     last = peer.told[-1].at - began
     rate = f"{trained / seconds:,.0f} samples/s of the {seconds:.0f} s"
     if peer.process.poll() is not None:
-        return f"ended by itself (exit code {peer.process.returncode}) after {took:.0f} s, {len(kills)} kills; {rate}"
+        said = [line for line in peer.said.read_text(errors="replace").splitlines() if line.strip()][-1:]
+        code = peer.process.returncode
+        return f"ended by itself (exit code {code}: {said}) after {took:.0f} s, {len(kills)} kills; {rate}"
     if took < seconds:
         return f"trained on nothing more after {last:.0f} s, {sum(at - began <= last for at, _ in kills)} kills; {rate}"
     return f"trained to the end, {len(kills)} kills; {rate}"

@@ -59,6 +59,7 @@ def build(kind: str, environment: str, runners: int, envs: int, unroll: int, bat
     )
     if (learners := more.pop("learners", None)) is not None:
         config = config.learners(num_learners=learners)
+    config = config.fault_tolerance(restart_failed_env_runners=True)
     config = config.training(train_batch_size_per_learner=batch, **more)
     if kind == "impala":
         config = config.env_runners(rollout_fragment_length=unroll)
