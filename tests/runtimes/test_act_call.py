@@ -62,7 +62,9 @@ def handed(function: Any) -> tuple[ActCall, tuple[Any, ...]]:
 def test_what_is_handed_over_is_what_is_read_and_gives_the_same(function, params, seen):
     act, arguments = handed(function)
     given, shown = act.params(jax.tree.leaves(PARAMS)), act.seen(TIMESTEP)
-    assert [id(leaf) for leaf in given] == [id(PARAMS[name]) for name in params]
+    read = act.params_read(jax.tree.leaves(PARAMS))
+    assert [id(leaf) for leaf in read] == [id(PARAMS[name]) for name in params]
+    assert len(given) == 1, "all that is read, as one array"
     assert [id(leaf) for leaf in shown] == [id(getattr(TIMESTEP, name)) for name in seen]
     gave = act.call(given, arguments[1], shown, NOISE)
     np.testing.assert_array_equal(gave, jax.jit(function)(*arguments))
@@ -85,7 +87,7 @@ def test_ppo_acts_by_the_observation_and_the_actors_params():
     algorithm, _ = bound(weft.PPO(), "weft:CartPole-v1", envs=ROWS)
     programs = act_programs(algorithm, Layout((jax.local_devices()[0],)))
     leaves = jax.tree.leaves(algorithm.init(jax.random.key(0)).params)
-    assert 2 * len(programs.act.params(leaves)) == len(leaves)
-    assert len(programs.act_and_value.params(leaves)) == len(leaves)
+    assert 2 * len(programs.act.params_read(leaves)) == len(leaves)
+    assert len(programs.act_and_value.params_read(leaves)) == len(leaves)
     for act in (programs.act, programs.act_and_value):
         assert [leaf is TIMESTEP.observation for leaf in act.seen(TIMESTEP)] == [True]

@@ -65,6 +65,7 @@ class ActSide:
         self.context.saves = self._saved
         self._in_flight = IN_FLIGHT if self._on_accelerator and not self._whole else 1
         self._pace = Pace(len(lanes), waits=self._on_accelerator)
+        self._handed: tuple[Any, tuple[Array, ...]] = ((), ())  # the params, and what act is handed of them
         self._rooms: dict[int, list[Room]] = {}  # those that are free, by their size
         self._ahead: Ahead | None = None  # what is being compiled
         self._compiled: list[int] = [] if self._on_accelerator else self._sizes  # sizes that can be called by now
@@ -239,7 +240,7 @@ class ActSide:
             # A lane that is only to be valued brings any noise: its action is thrown away.
             noise = [leaf[t] for leaf in lane.noise]
             room.fill(j, sees, noise, jax.tree.leaves(lane.carry), copy_seen=not alone)
-        batch = act.params(acting.weights.leaves), room.carry, sees if alone else room.seen, room.noise
+        batch = self._params(), room.carry, sees if alone else room.seen, room.noise
         if self._resident is None:
             gave = act.call(*batch)
         else:
@@ -262,6 +263,13 @@ class ActSide:
         if programs.recalls:
             return Acted(np.asarray(gave), None, {}), None  # there is nothing in its carry
         return jax.tree.map(np.asarray, gave), None
+
+    def _params(self) -> tuple[Array, ...]:
+        """What act is handed of the params; put together once for each version."""
+        leaves = self.acting.weights.leaves
+        if self._handed[0] is not leaves:
+            self._handed = leaves, self._act.params(leaves)
+        return self._handed[1]
 
     @property
     def _act(self) -> ActCall:
