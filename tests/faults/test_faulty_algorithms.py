@@ -89,6 +89,7 @@ def test_host_code_of_a_fragment_that_raises_is_named_with_the_users_line(traini
         (BESIDE, "worker relabel+learn-0 failed: in fragment relabel+learn, at learn step 4: "),
     ],
 )
+@pytest.mark.slow
 def test_a_pure_fragment_that_raises_is_named(training, plan, where):
     err = failed(training, "RaisesInPureMap", plan)
     assert f"weft: error: {where}" in err

@@ -120,6 +120,7 @@ def test_an_environment_that_cannot_be_made_in_a_worker_stops_everything_with_th
     assert "no licence for this simulator" in summary["error"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_as_it_starts_stops_everything_with_how_it_ended(training):
     run = training("ppo", "faulty_envs:dies_when_made", *PLAN, "--steps", "100000")
     assert run.end(seconds=60) == 1

@@ -77,6 +77,7 @@ def test_a_folder_that_is_deleted_is_made_again_and_the_run_resumes_from_it(trai
     assert again.summary["id"] == made["id"]
 
 
+@pytest.mark.slow
 def test_a_folder_that_another_run_has_taken_is_not_touched(training, tmp_path):
     run = training("ppo", "CartPole-v1", *LIVE)
     run.wait_for_learning(2)
@@ -91,6 +92,7 @@ def test_a_folder_that_another_run_has_taken_is_not_touched(training, tmp_path):
     assert "Traceback" not in run.err
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_moved_away_and_back(training, tmp_path):
     run = training("ppo", "CartPole-v1", *LIVE, "--checkpoint-seconds", "600")
     run.wait_for_learning(2)

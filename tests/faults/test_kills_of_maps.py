@@ -67,6 +67,7 @@ LOCKSTEP = [
     ("name", "plan", "killed"),
     [pytest.param(*case, marks=[pytest.mark.slow]) for case in LOCKSTEP],
 )
+@pytest.mark.slow
 def test_in_lockstep_a_kill_changes_nothing_of_what_is_learned(training, name, plan, killed):
     arguments = [
         f"mapped:{name}",

@@ -76,6 +76,7 @@ def test_a_signal_while_a_run_in_lockstep_begins_again_ends_it_as_it_was(trainin
     assert {name: again.summary[name] for name in same} == {name: first[name] for name in same}
 
 
+@pytest.mark.slow
 def test_a_signal_to_the_whole_group_while_workers_start_is_the_launchers_alone(training):
     """As a terminal's Ctrl-C is: workers that have not yet got as far as to ignore it must not die of it."""
     run = training(*ARGUMENTS, "--steps", "100000000")
