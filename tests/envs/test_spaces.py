@@ -8,7 +8,8 @@ from gymnasium import spaces
 from weft.core.errors import ConfigError
 from weft.core.specs import Box, Discrete, EnvSpec, MultiBinary, MultiDiscrete, allocate
 from weft.core.trees import tree_leaves
-from weft.envs.observations import FiniteScan, Misfit, ObservationWriter
+from weft.envs.observations import Misfit, ObservationWriter
+from weft.envs.scan import ValueScan
 from weft.envs.spaces import action_spec, batch_converter, observation_spec, scalar_converter
 
 NESTED = spaces.Dict(
@@ -137,11 +138,36 @@ def test_a_misfit_says_what_came_and_what_the_space_says(space, observation, wor
         ObservationWriter(space).write_row(buffers, 0, observation)
 
 
-def test_the_scan_finds_the_row_and_the_part():
+@pytest.mark.parametrize("bounded", [False, True])
+def test_the_scan_finds_the_row_and_the_part(bounded):
     space = spaces.Dict({"a": BYTES, "b": FLOATS})
-    buffers = tree_leaves(allocate(observation_spec(space, "x"), (4,)))
-    scan = FiniteScan(buffers, ObservationWriter(space).leaves)
+    spec = observation_spec(space, "x")
+    buffers = tree_leaves(allocate(spec, (4,)))
+    scan = ValueScan(buffers, ObservationWriter(space).leaves, spec if bounded else None)
     assert scan.clean(buffers)
-    buffers[1][2, 1] = np.inf
+    for bad in (np.inf, -np.inf, np.nan):
+        buffers[1][2, 1] = bad
+        assert not scan.clean(buffers)
+        assert scan.not_finite(buffers) == (2, f"observation['b'][1] is {bad}")
+
+
+@pytest.mark.parametrize("rows", [3, 40_000])  # the bounds spread out, and not
+def test_the_scan_finds_what_is_outside_its_box(rows):
+    low, high = np.array([-1, -np.inf, -np.inf], np.float32), np.array([np.inf, 2, np.inf], np.float32)
+    space = spaces.Dict({"a": spaces.Box(0, 9, (2,), np.int32), "b": spaces.Box(low, high)})
+    spec = observation_spec(space, "x")
+    buffers = tree_leaves(allocate(spec, (rows,)))
+    scan = ValueScan(buffers, ObservationWriter(space).leaves, spec)
+    largest = np.finfo(np.float32).max
+    for fine in ([-1, 2, largest], [largest, -largest, -largest]):
+        buffers[1][1] = fine
+        assert scan.clean(buffers)
+    buffers[1][1:3] = [[-1.5, 3, 0], [0, 2.5, 0]]
     assert not scan.clean(buffers)
-    assert scan.first(buffers) == (2, "observation['b'][1] is inf")
+    assert scan.not_finite(buffers) is None
+    words = "observation['b'][0] is -1.5, outside its Box, which goes from -1.0 to inf"
+    assert scan.outside(buffers) == (1, 2, words)
+    buffers[1][...] = 0
+    assert scan.clean(buffers)
+    buffers[0][2, 1] = 10
+    assert scan.outside(buffers) == (2, 1, "observation['a'][1] is 10, outside its Box, which goes from 0 to 9")

@@ -28,12 +28,12 @@ from weft.core.keys import host_seed
 from weft.core.specs import EnvSpec, allocate
 from weft.core.trees import tree_leaves
 from weft.core.types import Timestep
-from weft.envs.bounds import BoundsScan
 from weft.envs.guards import UNGUARDED, Guards, Troubles
 from weft.envs.masks import KEY, dimension_starts, mask_batch
-from weft.envs.observations import FiniteScan, Misfit, ObservationWriter, leaves_of
+from weft.envs.observations import Misfit, ObservationWriter, leaves_of
 from weft.envs.probe import attempt, first_allowed, frame_skip_of
 from weft.envs.protocol import HostEnv, Snapshot
+from weft.envs.scan import ValueScan
 from weft.envs.spaces import action_shape, action_spec, batch_converter, observation_spec, text_parts
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
@@ -129,10 +129,9 @@ class NativeVector:
         self._writer = ObservationWriter(space, (self._num_envs,))
         self._row_writer = ObservationWriter(space)
         self._final = tree_leaves(allocate(spec.observation, (self._num_envs,)))  # NEXT_STEP: of rows that ended
-        self._scan = FiniteScan(self._final, self._writer.leaves)
         self._guards, self.troubles = guards, Troubles()
-        bounds = guards.bounds != "ignore"
-        self._bounds = BoundsScan(spec.observation, self._final, self._writer.leaves) if bounds else None
+        bounds = None if guards.bounds == "ignore" else spec.observation
+        self._scan = ValueScan(self._final, self._writer.leaves, bounds)
         self._convert = batch_converter(env.single_action_space, spec)
         self._action_shape = (self._num_envs, *action_shape(env.single_action_space))
         self._mask_starts = dimension_starts(spec.native_action)
@@ -181,7 +180,7 @@ class NativeVector:
                 self._reset_rows(ended, targets, final, out)
         except Misfit as misfit:
             raise self._fault(str(misfit)) from None
-        self._check_finite(targets)
+        self._check(targets)
         self._steps += 1
 
     def render(self) -> NDArray:
@@ -228,7 +227,7 @@ class NativeVector:
                 out.action_mask[...] = self._masks(info)
         except Misfit as misfit:
             raise self._fault(str(misfit)) from None
-        self._check_finite(targets)
+        self._check(targets)
         out.reward[:] = 0.0
         out.terminated.fill(False)  # type: ignore[union-attr]
         out.truncated.fill(True)  # type: ignore[union-attr]  # each observation is a first
@@ -275,7 +274,7 @@ class NativeVector:
                 target[ended] = last[ended]
         options = {"reset_mask": ended.copy()}
         observation, info = self._call("reset", lambda: self._env.reset(options=options))
-        self._check_finite(targets)  # of what has just become final
+        self._check(targets)  # of what has just become final
         self._writer.write_batch(targets, observation, ended)
         if out.action_mask is not None:
             out.action_mask[ended] = self._masks(info, ~ended)[ended]
@@ -297,16 +296,17 @@ class NativeVector:
     def _masks(self, info: dict[str, Any], idle: NDArray | None = None) -> NDArray:
         return mask_batch(info, self._num_envs, self._spec.mask_size, self._mask_starts, idle)
 
-    def _check_finite(self, targets: list[NDArray]) -> None:
-        if not self._scan.clean(targets):
-            row, what = self._scan.first(targets)
-            raise self._fault(f"row {row}: {what}")
-        if self._bounds is not None and not self._bounds.inside(targets):
-            row, count, what = self._bounds.first(targets)
-            fault = self._fault(f"row {row}: {what}")
-            if self._guards.bounds == "fail":
-                raise fault
-            self.troubles.add("observations outside their Box", lambda: (str(fault), ""), outside=count)
+    def _check(self, targets: list[NDArray]) -> None:
+        if self._scan.clean(targets):
+            return
+        bad = self._scan.not_finite(targets)
+        if bad is not None:
+            raise self._fault(f"row {bad[0]}: {bad[1]}")
+        row, count, what = self._scan.outside(targets)
+        fault = self._fault(f"row {row}: {what}")
+        if self._guards.bounds == "fail":
+            raise fault
+        self.troubles.add("observations outside their Box", lambda: (str(fault), ""), outside=count)
 
     def _call(self, doing: str, call: Callable[[], Any]) -> Any:
         try:

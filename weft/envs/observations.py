@@ -143,33 +143,6 @@ class ObservationWriter:
         return crc
 
 
-class FiniteScan:
-    """Finds NaN and infinity in the floating leaves of a batch; what is kept is scratch space, ``[B, ...]`` bool."""
-
-    def __init__(self, targets: list[NDArray], leaves: list[Leaf]) -> None:
-        self._parts = [
-            (i, leaf, np.empty(target.shape, np.bool_), target.size)
-            for i, (leaf, target) in enumerate(zip(leaves, targets, strict=True))
-            if target.dtype.kind == "f"
-        ]
-
-    def clean(self, targets: list[NDArray]) -> bool:
-        """Whether all is finite. Costs about a microsecond for a small batch."""
-        for i, _, scratch, size in self._parts:  # noqa: SIM110  a generator costs more than the check
-            if np.count_nonzero(np.isfinite(targets[i], scratch)) != size:
-                return False
-        return True
-
-    def first(self, targets: list[NDArray]) -> tuple[int, str]:
-        """The first row with a value that is not finite, and that part of the observation in words."""
-        for i, leaf, _, _ in self._parts:
-            bad = np.argwhere(~np.isfinite(targets[i]))
-            if len(bad):
-                row, place = int(bad[0][0]), [int(k) for k in bad[0][1:]]
-                return row, f"observation{leaf.path}{place if place else ''} is {targets[i][tuple(bad[0])]}"
-        raise AssertionError("first() is for batches that are not clean")
-
-
 def _node(space: gym.Space[Any], leading: Shape, path: str) -> Node:
     match space:
         case gym.spaces.Dict():

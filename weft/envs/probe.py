@@ -12,7 +12,8 @@ from weft.core.errors import THEIRS, ConfigError, EnvironmentFault, EnvironmentR
 from weft.core.specs import Discrete, EnvSpec, MultiDiscrete, Space, allocate
 from weft.core.trees import tree_leaves
 from weft.envs.masks import KEY, dimension_starts, mask_row
-from weft.envs.observations import LARGEST, FiniteScan, Misfit, ObservationWriter, is_flag, shorten
+from weft.envs.observations import LARGEST, Misfit, ObservationWriter, is_flag, shorten
+from weft.envs.scan import ValueScan
 from weft.envs.spaces import action_spec, batch_converter, native_layout, observation_spec, text_parts
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
@@ -131,9 +132,9 @@ def _check_observation(name: str, doing: str, spec: EnvSpec, writer: Observation
         raise EnvironmentFault(
             f"environment {name!r}: {doing}: {misfit}. Correct observation_space, or what {doing} returns."
         ) from None
-    scan = FiniteScan(targets, writer.leaves)
-    if not scan.clean(targets):
-        raise EnvironmentFault(f"environment {name!r}: {doing}: {scan.first(targets)[1]}. Observations must be finite.")
+    bad = ValueScan(targets, writer.leaves).not_finite(targets)
+    if bad is not None:
+        raise EnvironmentFault(f"environment {name!r}: {doing}: {bad[1]}. Observations must be finite.")
 
 
 def _check_scalars(name: str, reward: Any, terminated: Any, truncated: Any) -> None:

@@ -26,13 +26,13 @@ from weft.core.errors import (
 from weft.core.specs import EnvSpec, allocate
 from weft.core.trees import tree_leaves
 from weft.core.types import Timestep
-from weft.envs.bounds import BoundsScan
 from weft.envs.episodes import generator_digest, replay
 from weft.envs.guards import UNGUARDED, Guards, Troubles
 from weft.envs.masks import dimension_starts, mask_row
-from weft.envs.observations import LARGEST, FiniteScan, Misfit, ObservationWriter, is_flag, leaves_of, shorten
+from weft.envs.observations import LARGEST, Misfit, ObservationWriter, is_flag, leaves_of, shorten
 from weft.envs.protocol import HostEnv, Snapshot
 from weft.envs.rows import Begun, GivenUp, MakeEnv, Rows
+from weft.envs.scan import ValueScan
 from weft.envs.spaces import action_shape, batch_converter, scalar_converter
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
@@ -82,11 +82,9 @@ class Vectoriser:
         plain = self._writer.plain
         self._plain = (plain.dtype, plain.given) if plain else (None, ())
         buffers = tree_leaves(allocate(spec.observation, (num_envs,)))
-        self._scan = FiniteScan(buffers, self._writer.leaves)
-        one = [buffer[:1] for buffer in buffers]
-        self._scan_row = FiniteScan(one, self._writer.leaves)
-        watched = guards.bounds != "ignore"
-        self._bounds = BoundsScan(spec.observation, buffers, self._writer.leaves) if watched else None
+        bounds = None if guards.bounds == "ignore" else spec.observation
+        self._scan = ValueScan(buffers, self._writer.leaves, bounds)
+        self._scan_row = ValueScan([buffer[:1] for buffer in buffers], self._writer.leaves, bounds)
         action_space = first.action_space
         self._convert = batch_converter(action_space, spec)
         self._to_scalars = scalar_converter(action_space) if isinstance(action_space, gym.spaces.Discrete) else None
@@ -185,8 +183,6 @@ class Vectoriser:
         except (TypeError, ValueError):
             raise self._bad_reward() from None
         self._check(targets)
-        if self._ended and self._bounds is not None and out.final_observation is not None:
-            self._check_final(leaves_of(out.final_observation), out.valid)
         self._rows.steps += 1
 
     def render(self) -> NDArray:
@@ -308,7 +304,7 @@ class Vectoriser:
             self._writer.write_row(targets, row, final)
             one = [target[row : row + 1] for target in targets]
             if not self._scan_row.clean(one):
-                raise self._fault(row, "final " + self._scan_row.first(one)[1])
+                self._unclean(self._scan_row, one, row, "final ")
         self._place(row, self._rows.follow(row), out)  # where that fails, the record of this step is a good one still
 
     def _failed(self, row: int, error: BaseException, out: Timestep) -> EnvironmentRaised:
@@ -353,19 +349,15 @@ class Vectoriser:
     def _check(self, targets: list[NDArray]) -> None:
         """All is finite, or it is a fault; what is outside its Box is counted."""
         if not self._scan.clean(targets):
-            row, what = self._scan.first(targets)
-            raise self._fault(row, what)
-        if self._bounds is not None and not self._bounds.inside(targets):
-            self._outside(*self._bounds.first(targets))
+            self._unclean(self._scan, targets)
 
-    def _check_final(self, targets: list[NDArray], valid: Any) -> None:
-        """The final observations of the rows whose episodes ended by themselves: all of them at once."""
-        assert self._bounds is not None
-        rows = [row for row in self._ended if valid is None or valid[row]]
-        finals = [target[rows] for target in targets]
-        if not self._bounds.inside(finals):
-            at, count, what = self._bounds.first(finals)
-            self._outside(rows[at], count, "final " + what)
+    def _unclean(self, scan: ValueScan, targets: list[NDArray], first: int = 0, which: str = "") -> None:
+        """Tell what is wrong in these rows, of which the first is row ``first``."""
+        bad = scan.not_finite(targets)
+        if bad is not None:
+            raise self._fault(first + bad[0], which + bad[1])
+        row, count, what = scan.outside(targets)
+        self._outside(first + row, count, which + what)
 
     def _outside(self, row: int, count: int, what: str) -> None:
         if self._guards.bounds == "fail":
