@@ -23,7 +23,7 @@ SPREAD = 1 << 16
 class _Part(NamedTuple):
     """One leaf that is looked at: bounds (None where its dtype cannot exceed them), and room for the answers."""
 
-    index: int
+    at: int
     leaf: Leaf
     low: NDArray | None
     high: NDArray | None
@@ -60,7 +60,7 @@ class ValueScan:
     def not_finite(self, targets: list[NDArray]) -> tuple[int, str] | None:
         """The first row with a value that is not finite, and that part of the observation in words."""
         for part in self._parts:
-            value = targets[part.index]
+            value = targets[part.at]
             if value.dtype.kind != "f":
                 continue
             bad = np.argwhere(~np.isfinite(value))
@@ -74,7 +74,7 @@ class ValueScan:
         rows: set[int] = set()
         found: tuple[int, str] | None = None
         for part in self._parts:
-            value = targets[part.index]
+            value = targets[part.at]
             low, high = (-np.inf if part.low is None else part.low), (np.inf if part.high is None else part.high)
             bad = np.argwhere((value < low) | (value > high))
             rows |= {int(at[0]) for at in bad}
