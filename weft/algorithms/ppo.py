@@ -21,7 +21,7 @@ from weft.core.errors import ConfigError
 from weft.core.replicas import mean_over_replicas
 from weft.core.specs import Box
 from weft.core.types import Acted, Array, Metrics, Timestep, TrainState, Tree, Unroll
-from weft.nets import NetworkOutput, apply_sequence, apply_unroll
+from weft.nets import NetworkOutput, apply_batch, apply_sequence, apply_unroll
 from weft.ops import losses, masked, statistics
 from weft.ops.gae import gae
 from weft.ops.optimizers import bounded_optimizer
@@ -222,7 +222,7 @@ class PPO(ActorCritic):
                 samples.carry, steps.observation, samples.first
             )
         else:
-            output = jax.vmap(lambda x: self.net.apply(network, (), x))(steps.observation)
+            output = apply_batch(self.net, network, steps.observation)
         logits = self.allowed(output.logits, steps.action_mask)
         log_ratio = self.actions.log_prob(logits, steps.action) - steps.log_prob
         advantage = steps.advantage

@@ -5,6 +5,7 @@ from weft.nets.encoders import ACTIVATIONS
 from weft.nets.network import (
     Network,
     NetworkOutput,
+    apply_batch,
     apply_sequence,
     apply_unroll,
     as_network,
@@ -17,6 +18,7 @@ __all__ = [
     "Network",
     "NetworkOutput",
     "actor_critic",
+    "apply_batch",
     "apply_sequence",
     "apply_unroll",
     "as_network",

@@ -13,6 +13,7 @@ import numpy as np
 from weft.core.errors import UnknownName
 from weft.core.specs import SpaceTree
 from weft.core.types import Tree
+from weft.nets import fused_towers
 from weft.nets.encoders import Encoder, dense, has_image
 from weft.nets.network import Network, NetworkOutput
 
@@ -101,7 +102,8 @@ def actor_critic(
             output = NetworkOutput(*module.apply({"params": params}, observation))
             return output._replace(carry=carry)
 
-        return Network(lambda key: module.init(key, example)["params"], apply)
+        net = Network(lambda key: module.init(key, example)["params"], apply)
+        return _fused(module, net) if fused_towers.available() and not has_image(space) else net
     if recurrent not in CELLS:
         raise UnknownName("recurrent cell", recurrent, CELLS)
     cell = Recurrent(space, num_params, hidden, activation, deviation, recurrent, recurrent_size)
@@ -112,3 +114,59 @@ def actor_critic(
         apply=lambda params, carry, observation: NetworkOutput(*cell.apply({"params": params}, carry, observation)),
         carry=start,
     )
+
+
+def _fused(module: FeedForward, net: Network) -> Network:
+    """The network by ``fused_towers``, where they fit: for batches that are handed over whole, and for mapped calls.
+
+    What is mapped is only looked at: where it is differentiated it goes through the layers, whose derivative by the
+    params is found for the batch, not for each sample.
+    """
+    schema = jax.eval_shape(net.init, jax.eval_shape(lambda: jax.random.key(0)))
+    shape = fused_towers.Shape(tuple(_sizes(tower) for tower in _towers(schema)), module.activation)
+    if not fused_towers.fits(shape):
+        return net
+
+    def layers(params: Tree, observation: Tree) -> tuple[jax.Array, jax.Array]:
+        output = net.apply(params, (), observation)
+        return output.logits, output.value
+
+    def batch(params: Tree, observation: Tree) -> tuple[jax.Array, jax.Array]:
+        features: Any = jax.vmap(lambda x: Encoder(module.space, ()).apply({}, x))(observation)
+        logits, value = fused_towers.run(shape, _towers(params), features)
+        if module.deviation is not None:
+            log_std = jnp.broadcast_to(params["_Head_0"]["log_std"], logits.shape)
+            logits = jnp.concatenate([logits, log_std], axis=-1)
+        return logits, value[..., 0]
+
+    mapped = jax.custom_batching.custom_vmap(layers)
+
+    @mapped.def_vmap
+    def over(size: int, batched: Any, params: Tree, observation: Tree) -> tuple[Any, Any]:
+        axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, tuple(batched))
+        whole = not any(jax.tree.leaves(batched[0])) and all(jax.tree.leaves(batched[1]))
+        found = batch(params, observation) if whole else jax.vmap(layers, axes)(params, observation)
+        return found, (True, True)
+
+    looked = jax.custom_jvp(mapped)
+    looked.defjvp(lambda values, tangents: jax.jvp(layers, values, tangents))
+
+    def apply(params: Tree, carry: Tree, observation: Tree) -> NetworkOutput:
+        logits, value = looked(params, observation)
+        return NetworkOutput(logits, value, carry)
+
+    return net._replace(apply=apply, batch=lambda params, observation: NetworkOutput(*batch(params, observation)))
+
+
+def _towers(params: Tree) -> tuple[fused_towers.Tower, ...]:
+    """The layers of policy and critic, each with its head."""
+    heads = params["_Head_0"]["Dense_0"], params["Dense_0"]
+    encoders = params["Encoder_0"]["MLP_0"], params["Encoder_1"]["MLP_0"]
+    return tuple(
+        tuple((layer["kernel"], layer["bias"]) for layer in (*(mlp[name] for name in sorted(mlp)), head))
+        for mlp, head in zip(encoders, heads, strict=True)
+    )
+
+
+def _sizes(tower: fused_towers.Tower) -> tuple[int, ...]:
+    return tower[0][0].shape[0], *(kernel.shape[1] for kernel, _ in tower)
