@@ -14,6 +14,7 @@ from weft.core.specs import Box, Discrete
 from weft.nets import actor_critic, apply_batch, fused_towers
 from weft.nets.fused_towers import Shape, fits, plain, run
 
+pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
 GPU = jax.default_backend() == "gpu"
 TOLERANCE = 2e-2 if GPU else 1e-5  # a GPU multiplies in TF32
 

@@ -1,5 +1,7 @@
 """Encoders, heads and recurrent cells: shapes, batch axes, and a carry that begins anew."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +14,7 @@ from weft.nets import (
     Network,
     NetworkOutput,
     actor_critic,
+    apply_batch,
     apply_sequence,
     apply_unroll,
     as_network,
@@ -167,8 +170,40 @@ def test_a_convolution_by_patches_is_a_convolution():
     for side, channels, size, stride in ((12, 3, 3, 1), (12, 4, 4, 2), (13, 2, 3, 2), (17, 1, 8, 4)):
         x = random.normal(size=(2, side, side, channels)).astype(np.float32)
         kernel = random.normal(size=(size, size, channels, 5)).astype(np.float32)
-        found, expected = (convolve(x, kernel, stride, by_patches=way) for way in (True, False))
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+        patches, rows, expected = (convolve(x, kernel, stride, way) for way in ("patches", "rows", "xla"))
+        np.testing.assert_allclose(patches, expected, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(rows, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("count", [1, 8, 21])
+@pytest.mark.parametrize("shape", [(9, 9, 2), (4, 40, 40)])
+def test_images_in_parts_give_what_each_alone_gives(count, shape):
+    space = {"image": Box(shape, "uint8", 0, 255), "speed": Box((2,))}
+    net = actor_critic(space, 3)
+    params = net.init(jax.random.key(0))
+    random = np.random.default_rng(0)
+    seen = {
+        "image": random.integers(0, 256, (count, *shape), np.uint8),
+        "speed": random.normal(size=(count, 2)).astype(np.float32),
+    }
+
+    def each(params):
+        outputs = [net.apply(params, (), jax.tree.map(lambda x, i=i: x[i], seen))[:2] for i in range(count)]
+        return jax.tree.map(lambda *x: jnp.stack(x), *outputs)
+
+    def mapped(params):
+        return jax.vmap(lambda x: net.apply(params, (), x)[:2])(seen)
+
+    def whole(params):
+        return apply_batch(net, params, seen)[:2]
+
+    def loss(outputs):
+        return lambda params: sum(jnp.sin(x).sum() for x in outputs(params))
+
+    for outputs in (mapped, whole):
+        jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), outputs(params), each(params))
+        found, expected = (jax.jit(jax.grad(loss(f)))(params) for f in (outputs, each))
+        jax.tree.map(partial(np.testing.assert_allclose, atol=1e-4), found, expected)
 
 
 @pytest.mark.parametrize("recurrent", ["", "gru", "lstm"])

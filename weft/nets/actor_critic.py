@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -17,6 +18,8 @@ from weft.nets import fused_towers
 from weft.nets.encoders import Encoder, dense, has_image
 from weft.nets.network import Network, NetworkOutput
 
+Batch = Callable[[Tree, Tree], tuple[jax.Array, jax.Array]]
+"""Logits and values for params and ``[N, ...]`` observations."""
 CELLS = ("gru", "lstm")
 
 
@@ -28,12 +31,13 @@ class FeedForward(nn.Module):
     hidden: tuple[int, ...]
     activation: str
     deviation: float | None
+    whole: bool = False  # as CNN has it
 
     @nn.compact
     def __call__(self, observation: Tree) -> NetworkOutput:
         """Logits and value for ``[..., *shape]`` observations."""
         if has_image(self.space):
-            policy = critic = Encoder(self.space, (), self.activation)(observation)
+            policy = critic = Encoder(self.space, (), self.activation, self.whole)(observation)
         else:
             policy = Encoder(self.space, self.hidden, self.activation)(observation)
             critic = Encoder(self.space, self.hidden, self.activation)(observation)
@@ -103,7 +107,10 @@ def actor_critic(
             return output._replace(carry=carry)
 
         net = Network(lambda key: module.init(key, example)["params"], apply)
-        return _fused(module, net) if fused_towers.available() and not has_image(space) else net
+        if has_image(space):
+            return _in_batches(net, _by_parts(module)) if jax.default_backend() == "cpu" else net
+        towers = _by_towers(module, net) if fused_towers.available() else None
+        return net if towers is None else _in_batches(net, towers)
     if recurrent not in CELLS:
         raise UnknownName("recurrent cell", recurrent, CELLS)
     cell = Recurrent(space, num_params, hidden, activation, deviation, recurrent, recurrent_size)
@@ -116,20 +123,60 @@ def actor_critic(
     )
 
 
-def _fused(module: FeedForward, net: Network) -> Network:
-    """The network by ``fused_towers``, where they fit: for batches that are handed over whole, and for mapped calls.
+def _in_batches(net: Network, batch: Batch) -> Network:
+    """The network with a faster way for ``[N, ...]`` observations: where they are handed over whole, and mapped calls.
 
     What is mapped is only looked at: where it is differentiated it goes through the layers, whose derivative by the
     params is found for the batch, not for each sample.
     """
-    schema = jax.eval_shape(net.init, jax.eval_shape(lambda: jax.random.key(0)))
-    shape = fused_towers.Shape(tuple(_sizes(tower) for tower in _towers(schema)), module.activation)
-    if not fused_towers.fits(shape):
-        return net
 
     def layers(params: Tree, observation: Tree) -> tuple[jax.Array, jax.Array]:
         output = net.apply(params, (), observation)
         return output.logits, output.value
+
+    def over(several: Batch, one: Batch, batched: Any, params: Tree, observation: Tree) -> tuple[Any, Any]:
+        """What is mapped over: by ``several`` where that is observations alone, else ``one``, mapped as it would be."""
+        if any(jax.tree.leaves(batched[0])) or not all(jax.tree.leaves(batched[1])):
+            axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, tuple(batched))
+            return jax.vmap(one, axes)(params, observation), (True, True)
+        return several(params, observation), (True, True)
+
+    def merged(params: Tree, observation: Tree) -> tuple[jax.Array, jax.Array]:
+        """Of ``[M, N, ...]``: mapped twice, as steps and environments are, and one batch all the same."""
+        sizes = jax.tree.leaves(observation)[0].shape[:2]
+        flat = jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), observation)
+        logits, value = rows(params, flat)
+        return logits.reshape((*sizes, -1)), value.reshape(sizes)
+
+    rows = jax.custom_batching.custom_vmap(batch)
+    rows.def_vmap(lambda size, batched, *args: over(merged, batch, batched, *args))
+    mapped = jax.custom_batching.custom_vmap(layers)
+    mapped.def_vmap(lambda size, batched, *args: over(rows, layers, batched, *args))
+    looked = jax.custom_jvp(mapped)
+    looked.defjvp(lambda values, tangents: jax.jvp(layers, values, tangents))
+
+    def apply(params: Tree, carry: Tree, observation: Tree) -> NetworkOutput:
+        logits, value = looked(params, observation)
+        return NetworkOutput(logits, value, carry)
+
+    return net._replace(apply=apply, batch=lambda params, observation: NetworkOutput(*batch(params, observation)))
+
+
+def _by_parts(module: FeedForward) -> Batch:
+    """Images a few at a time, on a CPU."""
+    whole = module.clone(whole=True)
+
+    def batch(params: Tree, observation: Tree) -> tuple[jax.Array, jax.Array]:
+        logits, value, _ = whole.apply({"params": params}, observation)  # type: ignore[misc]
+        return logits, value
+
+    return batch
+
+
+def _by_towers(module: FeedForward, net: Network) -> Batch | None:
+    """Both towers in one kernel, on a GPU; None where they do not fit."""
+    schema = jax.eval_shape(net.init, jax.eval_shape(lambda: jax.random.key(0)))
+    shape = fused_towers.Shape(tuple(_sizes(tower) for tower in _towers(schema)), module.activation)
 
     def batch(params: Tree, observation: Tree) -> tuple[jax.Array, jax.Array]:
         features: Any = jax.vmap(lambda x: Encoder(module.space, ()).apply({}, x))(observation)
@@ -139,23 +186,7 @@ def _fused(module: FeedForward, net: Network) -> Network:
             logits = jnp.concatenate([logits, log_std], axis=-1)
         return logits, value[..., 0]
 
-    mapped = jax.custom_batching.custom_vmap(layers)
-
-    @mapped.def_vmap
-    def over(size: int, batched: Any, params: Tree, observation: Tree) -> tuple[Any, Any]:
-        axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, tuple(batched))
-        whole = not any(jax.tree.leaves(batched[0])) and all(jax.tree.leaves(batched[1]))
-        found = batch(params, observation) if whole else jax.vmap(layers, axes)(params, observation)
-        return found, (True, True)
-
-    looked = jax.custom_jvp(mapped)
-    looked.defjvp(lambda values, tangents: jax.jvp(layers, values, tangents))
-
-    def apply(params: Tree, carry: Tree, observation: Tree) -> NetworkOutput:
-        logits, value = looked(params, observation)
-        return NetworkOutput(logits, value, carry)
-
-    return net._replace(apply=apply, batch=lambda params, observation: NetworkOutput(*batch(params, observation)))
+    return batch if fused_towers.fits(shape) else None
 
 
 def _towers(params: Tree) -> tuple[fused_towers.Tower, ...]:

@@ -13,7 +13,7 @@ import numpy as np
 from weft.core.errors import ConfigError
 from weft.core.specs import Box, Discrete, MultiBinary, MultiDiscrete, Space, SpaceTree
 from weft.core.types import Tree
-from weft.nets.convolution import Convolution
+from weft.nets.convolution import Convolution, Way, convolve, in_parts
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "tanh": jnp.tanh,
@@ -42,19 +42,31 @@ class CNN(nn.Module):
     """Convolutions, then one dense layer: ``[..., H, W, C]`` to ``[..., 512]``, or to ``[..., 128]`` for small images.
 
     With at least 36 pixels on each side it is the network of Mnih et al. 2015 (doi 10.1038/nature14236); smaller images
-    get two small layers.
+    get two small layers. ``whole``: the batch is all there is, not one image of many that this is mapped over.
     """
+
+    whole: bool = False
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Convolve, flatten, one dense layer."""
+        """Scale bytes to 1, convolve, flatten, one dense layer."""
         batch, image = x.shape[:-3], x.shape[-3:]
         x = x.reshape((-1, *image))  # convolutions take exactly one batch axis
         large = min(image[0], image[1]) >= 36
         layers = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if large else [(16, 3, 1), (32, 3, 2)]
-        for features, size, stride in layers:
-            x = jax.nn.relu(Convolution(features, size, stride)(x))
-        x = jax.nn.relu(dense(512 if large else 128, float(np.sqrt(2)))(x.reshape((x.shape[0], -1))))
+        channels = [image[-1], *(features for features, _, _ in layers)]
+        weights = [Convolution(layer[0], layer[1])(n) for layer, n in zip(layers, channels, strict=False)]
+        on_cpu = jax.default_backend() == "cpu"
+        way: Way = "xla" if not on_cpu else "rows" if self.whole else "patches"
+
+        def convolved(x: jax.Array) -> jax.Array:
+            x = x.astype(jnp.float32) / 255.0
+            for (kernel, bias), (_, _, stride) in zip(weights, layers, strict=True):
+                x = jax.nn.relu(convolve(x, kernel, stride, way) + bias)
+            return x.reshape((x.shape[0], -1))
+
+        x = in_parts(convolved, x) if way == "rows" else convolved(x)
+        x = jax.nn.relu(dense(512 if large else 128, float(np.sqrt(2)))(x))
         return x.reshape((*batch, x.shape[-1]))
 
 
@@ -67,6 +79,7 @@ class Encoder(nn.Module):
     space: Any  # SpaceTree; flax turns a dict into a FrozenDict, which is also a Mapping
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
+    whole: bool = False  # as CNN has it
 
     @nn.compact
     def __call__(self, observation: Tree) -> jax.Array:
@@ -78,7 +91,7 @@ class Encoder(nn.Module):
     def _leaf(self, space: Space, x: jax.Array) -> jax.Array:
         match space:
             case Box(shape=shape) if is_image(space):
-                return CNN()(channels_last(x, shape).astype(jnp.float32) / 255.0)
+                return CNN(self.whole)(channels_last(x, shape))
             case Box(shape=shape):
                 return x.astype(jnp.float32).reshape((*x.shape[: x.ndim - len(shape)], -1))
             case Discrete(n=n):
