@@ -175,8 +175,7 @@ def test_a_convolution_by_patches_is_a_convolution():
         np.testing.assert_allclose(rows, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("count", [1, 8, 21])
-@pytest.mark.parametrize("shape", [(9, 9, 2), (4, 40, 40)])
+@pytest.mark.parametrize(("count", "shape"), [(1, (9, 9, 2)), (11, (4, 40, 40)), (16, (9, 9, 2))])
 def test_images_in_parts_give_what_each_alone_gives(count, shape):
     space = {"image": Box(shape, "uint8", 0, 255), "speed": Box((2,))}
     net = actor_critic(space, 3)
