@@ -110,7 +110,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run it, print the table, and say whether the promises hold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--frames", type=int, default=1_000_000)
-    parser.add_argument("--rate", type=float, default=2000.0, help="frames a second, of both fuzzers together")
+    parser.add_argument("--rate", type=float, default=1000.0, help="frames a second, of both fuzzers together")
     parser.add_argument("--block", type=int, default=10_000, help="frames of one block")
     asked = parser.parse_args(arguments)
     figures = fuzz(asked.frames, asked.rate, asked.block, lambda line: print(line, file=sys.stderr, flush=True))
