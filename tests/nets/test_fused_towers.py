@@ -131,6 +131,7 @@ def test_a_network_gives_the_same_with_them(space, deviation, hidden, monkeypatc
     several = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf]), params)  # seeds side by side
     by_seed = [jax.vmap(lambda params, net=net: outputs(net, params))(several) for net in (fused, layers)]
     close(*by_seed)
+    close(*(jax.vmap(jax.grad(loss(net)))(several) for net in (fused, layers)))
 
 
 def test_they_can_be_turned_off(monkeypatch):

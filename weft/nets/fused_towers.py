@@ -68,11 +68,11 @@ def run(shape: Shape, towers: Sequence[Tower], x: jax.Array) -> tuple[jax.Array,
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _run(shape: Shape, towers: tuple[Tower, ...], x: jax.Array) -> tuple[jax.Array, ...]:
+    layers = partial(_layers, shape)
+    kernel = _unmapped(partial(_forward, shape), layers)
     if shape.interpret:
-        return _forward(shape, towers, x)
-    outputs: tuple[jax.Array, ...] = jax.lax.platform_dependent(
-        towers, x, cuda=partial(_forward, shape), default=partial(_layers, shape)
-    )
+        return kernel(towers, x)  # type: ignore[no-any-return]
+    outputs: tuple[jax.Array, ...] = jax.lax.platform_dependent(towers, x, cuda=kernel, default=layers)
     return outputs
 
 
@@ -84,15 +84,28 @@ def _run_backward(shape: Shape, kept: tuple[Any, Any], given: tuple[jax.Array, .
     towers, x = kept
     # Of the features as the plain layers have it: nobody asks for it as a rule, and then it is not computed.
     _, of_features = jax.vjp(lambda x: _layers(shape, towers, x), x)
+    layers = partial(_layers_backward, shape)
+    kernel = _unmapped(partial(_backward, shape), layers)
     if shape.interpret:
-        return _backward(shape, towers, x, given), of_features(given)[0]
-    gradient = jax.lax.platform_dependent(
-        towers, x, given, cuda=partial(_backward, shape), default=partial(_layers_backward, shape)
-    )
+        return kernel(towers, x, given), of_features(given)[0]
+    gradient = jax.lax.platform_dependent(towers, x, given, cuda=kernel, default=layers)
     return gradient, of_features(given)[0]
 
 
 _run.defvjp(_run_forward, _run_backward)
+
+
+def _unmapped(kernel: Callable[..., Any], layers: Callable[..., Any]) -> Callable[..., Any]:
+    """``kernel``, and ``layers`` where that is mapped over: several seeds side by side have params of their own."""
+    call = jax.custom_batching.custom_vmap(kernel)
+
+    @call.def_vmap
+    def over(size: int, batched: Any, *args: Any) -> tuple[Any, Any]:
+        axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, tuple(batched))
+        found = jax.vmap(layers, axes)(*args)
+        return found, jax.tree.map(lambda _: True, found)
+
+    return call
 
 
 def plain(tower: Tower, activation: str, x: jax.Array) -> jax.Array:
