@@ -27,7 +27,8 @@ INTRODUCTION = """# Without lockstep
 The mean return at the end of a run (CartPole's most is 500), for every algorithm by every named plan, by every kind of
 environment (in JAX: `weft:CartPole-v1`; on the host: `CartPole-v1`) and of channel: `weft train ALGORITHM ENVIRONMENT
 --plan PLAN --channel CHANNEL --seed {seed}`, and `--algo.recurrent gru` for *ppo recurrent*, all else as it comes: 32
-environments, 300,000 steps trained on for PPO, 400,000 for the others. Nothing but the plan differs in a row's command.
+environments, 300,000 steps trained on for PPO, 400,000 for IMPALA and A2C; 8 and 200,000 for DQN. Nothing but the plan
+differs in a row's command.
 Worker processes do not wait for each other at every step, so two runs of the same command are not equal; each must
 learn all the same: at least {enough:g}. Each of these runs also ended with its ledger balanced, and left no process and
 no shared memory. `inline` has no channel: it is there for comparison.
@@ -58,7 +59,7 @@ def tried(cell: generate.Cell) -> str:
 
     algorithm, plan, environment, channel = cell
     name, *flags = FLAGS.get(algorithm, [algorithm])
-    what = [name, matrix.ENVIRONMENTS[environment]["environment"], *flags, "--plan", matrix.COUNTED[plan]]
+    what = [name, matrix.ENVIRONMENTS[environment]["environment"], *flags, "--plan", matrix.counted(algorithm, plan)]
     with tempfile.TemporaryDirectory() as folder:
         run = Training(Path(folder), *what, "--channel", channel, "--seed", str(SEED))
         try:

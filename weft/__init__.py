@@ -16,28 +16,32 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from weft.algorithms.a2c import A2C
+    from weft.algorithms.dqn import DQN
     from weft.algorithms.impala import IMPALA
     from weft.algorithms.ppo import PPO
     from weft.api import evaluate, load, make, show, train
     from weft.core.errors import ConfigError, WeftError
     from weft.core.replicas import mean_over_replicas
     from weft.core.specs import Box, Discrete, EnvSpec, MultiBinary, MultiDiscrete, Spec
-    from weft.core.types import Acted, Timestep, TrainState, Unroll
+    from weft.core.types import Acted, Priorities, Timestep, TrainState, Transitions, Unroll
     from weft.envs.protocol import JaxEnv, Transition
     from weft.graph.algorithm import Algorithm
     from weft.graph.fragment import Fragment, Port
     from weft.graph.graph import Graph
-    from weft.graph.loops import several_policies
+    from weft.graph.loops import off_policy, several_policies
     from weft.graph.role import Role, register_role
     from weft.graph.stream import Stream
     from weft.nets.network import Network, NetworkOutput
     from weft.plans.plan import Plan
+    from weft.replay.prioritised import PrioritisedReplay
+    from weft.replay.uniform import UniformReplay
     from weft.runtimes.flow import Ran, Stage
     from weft.runtimes.policies.run import Run
     from weft.runtimes.roles.role import MessageRole
 
 _HOME = {
     "A2C": "weft.algorithms.a2c",
+    "DQN": "weft.algorithms.dqn",
     "IMPALA": "weft.algorithms.impala",
     "PPO": "weft.algorithms.ppo",
     "train": "weft.api",
@@ -55,8 +59,10 @@ _HOME = {
     "MultiDiscrete": "weft.core.specs",
     "Spec": "weft.core.specs",
     "Acted": "weft.core.types",
+    "Priorities": "weft.core.types",
     "Timestep": "weft.core.types",
     "TrainState": "weft.core.types",
+    "Transitions": "weft.core.types",
     "Unroll": "weft.core.types",
     "JaxEnv": "weft.envs.protocol",
     "Transition": "weft.envs.protocol",
@@ -71,7 +77,10 @@ _HOME = {
     "Stream": "weft.graph.stream",
     "Role": "weft.graph.role",
     "register_role": "weft.graph.role",
+    "off_policy": "weft.graph.loops",
     "several_policies": "weft.graph.loops",
+    "PrioritisedReplay": "weft.replay.prioritised",
+    "UniformReplay": "weft.replay.uniform",
     "MessageRole": "weft.runtimes.roles.role",
     "Stage": "weft.runtimes.flow",
     "Ran": "weft.runtimes.flow",
@@ -79,6 +88,7 @@ _HOME = {
 
 __all__ = [
     "A2C",
+    "DQN",
     "IMPALA",
     "PPO",
     "Acted",
@@ -97,6 +107,8 @@ __all__ = [
     "NetworkOutput",
     "Plan",
     "Port",
+    "Priorities",
+    "PrioritisedReplay",
     "Ran",
     "Role",
     "Run",
@@ -106,12 +118,15 @@ __all__ = [
     "Timestep",
     "TrainState",
     "Transition",
+    "Transitions",
+    "UniformReplay",
     "Unroll",
     "WeftError",
     "evaluate",
     "load",
     "make",
     "mean_over_replicas",
+    "off_policy",
     "register_role",
     "several_policies",
     "show",

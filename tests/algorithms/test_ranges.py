@@ -5,13 +5,22 @@ import math
 
 import numpy as np
 import pytest
-from batches import bind
+from batches import SPEC
+from batches import bind as bind_tiny
 
 import weft
 from weft.algorithms.ranges import RANGES
 from weft.core.errors import ConfigError
 
-ALL = [weft.PPO, weft.IMPALA, weft.A2C]
+ACTOR_CRITICS = [weft.PPO, weft.IMPALA, weft.A2C]
+ALL = [*ACTOR_CRITICS, weft.DQN]
+
+
+def bind(cls, **fields):
+    if cls is weft.DQN:  # it has other sizes than actor-critics have
+        return cls(**{"unroll": 8, "samples_per_insert": 100.0, **fields}).bind(weft.Spec(SPEC, 4, 10))
+    return bind_tiny(cls, **fields)
+
 
 # Just outside, and on the edge inside or as near as makes no difference.
 EDGES = {
@@ -36,6 +45,18 @@ EDGES = {
     "max_gradient_norm": (0.0, 1e-9),
     "target_kl": (0.0, 1e-9),
     "deviation": (0.0, 1e-9),
+    "n_step": (0, 1),
+    "capacity": (0, 100_000),
+    "batch": (0, 32),
+    "samples_per_insert": (0.0, 100.0),
+    "learning_begins": (0, 1),
+    "priority_power": (1.001, 1.0),
+    "importance_power": (-0.001, 0.0),
+    "epsilon": (1.001, 1.0),
+    "epsilon_end": (-0.001, 0.0),
+    "exploration": (1.001, 1.0),
+    "target_period": (0, 1),
+    "huber": (0.0, 1e-9),
 }
 
 
@@ -102,8 +123,8 @@ def test_what_is_of_another_kind_is_refused(cls):
     for name in named(cls, "bool"):
         with pytest.raises(ConfigError, match=rf"^{cls.__name__}\.{name} must be True or False, got 1 \(a int\)"):
             bind(cls, **{name: 1})
-    with pytest.raises(ConfigError, match=r"\.value_cost must be a number, got True \(a bool\)"):
-        bind(cls, value_cost=True)
+    with pytest.raises(ConfigError, match=r"\.discount must be a number, got True \(a bool\)"):
+        bind(cls, discount=True)
 
 
 def test_whole_numbers_and_tuples_are_asked_for_by_name():

@@ -26,11 +26,13 @@ from weft.telemetry.episodes import EpisodeWindow
 
 # One minibatch of everything and no normalisation across it: then replicas change nothing but the order of sums.
 LITTLE = {"unroll": 4, "hidden": (8,)}
+STORED = {"capacity": 256, "batch": 32, "samples_per_insert": 1.0, "learning_begins": 1}  # one learn call an unroll
 ALGORITHMS: dict[str, Any] = {
     "ppo": weft.PPO(**SMALL),
     "ppo recurrent": weft.PPO(**SMALL, recurrent="gru"),
     "impala": weft.IMPALA(**LITTLE),
     "a2c": weft.A2C(**LITTLE),
+    "dqn": weft.DQN(**LITTLE, **STORED, prioritised=True, dueling=True, n_step=3),
 }
 ENVIRONMENTS: dict[str, Any] = {
     "jax": {"environment": "weft:CartPole-v1"},
@@ -65,7 +67,7 @@ class Learned(NamedTuple):
 
 def prepare_cell(algorithm: str, plan: str, environment: str) -> Prepared:
     """Resolve a cell: raises PlanError where it cannot run. ``plan`` is a name or an expression."""
-    expression = COUNTED.get(plan, plan)
+    expression = counted(algorithm, plan)
     steps = ENVS * ALGORITHMS[algorithm].unroll * LEARN_STEPS
     config = RunConfig(
         ALGORITHMS[algorithm],
@@ -77,6 +79,16 @@ def prepare_cell(algorithm: str, plan: str, environment: str) -> Prepared:
         **ENVIRONMENTS[environment],
     )
     return prepare(config)
+
+
+def counted(algorithm: str, plan: str) -> str:
+    """A plan with its counts; a replay goes beside learn, where the plan has no place of its own for it."""
+    expression = COUNTED.get(plan, plan)
+    if algorithm != "dqn":
+        return expression
+    with_replay = {"learn*2": "(replay+learn)*2", "learn": "replay+learn"}
+    part = next((part for part in with_replay if part in expression), None)
+    return plan if part is None or plan not in COUNTED else expression.replace(part, with_replay[part])
 
 
 def learners(prepared: Prepared) -> int:
@@ -112,7 +124,8 @@ def reference(algorithm: str, environment: str, replicas: int) -> Any:
 @cache
 def in_one_process(algorithm: str, environment: str, replicas: int) -> Learned:
     """What one process learns, on one device or on several."""
-    plan = "inline" if replicas == 1 else f"(env+act+learn)*{replicas}"
+    plan = "inline" if replicas == 1 else "replicated"
+    assert replicas in (1, 2)
     prepared = prepare_cell(algorithm, plan, environment)
     assert not prepared.in_workers
     return _train(prepared)

@@ -285,13 +285,13 @@ def _learner(task: BurningTask, side: Side) -> LearnSide:
     state, learner.version = task.bench.standing[learner.name]
     learner.states = {learner.name: state}
 
-    def learn(states: Any, batches: Any, noise: Any) -> Flowed:
+    def learn(kept: Any, states: Any, batches: Any, noise: Any) -> Flowed:
         found = [n for blocks in batches.values() for block in blocks for n in numbers_of(as_message(block))]
         finite = Finite(np.bool_(True), np.bool_(True))
         state = _with(states[learner.name], found)
         return Flowed({learner.name: state}, {}, {learner.name: [{"loss": np.zeros(())}]}, {learner.name: [finite]})
 
-    learner._programs = learn
+    learner._learn_from = learn
     learner._publish()
     return learner
 

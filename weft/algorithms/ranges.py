@@ -46,10 +46,32 @@ RANGES: dict[str, _Range] = {
     "max_gradient_norm": _POSITIVE,
     "target_kl": _POSITIVE,
     "deviation": _POSITIVE,
+    "n_step": _COUNT,
+    "capacity": _COUNT,
+    "batch": _COUNT,
+    "samples_per_insert": _POSITIVE,
+    "learning_begins": _COUNT,
+    "priority_power": _FRACTION,
+    "importance_power": _FRACTION,
+    "epsilon": _FRACTION,
+    "epsilon_end": _FRACTION,
+    "exploration": _FRACTION,
+    "target_period": _COUNT,
+    "huber": _POSITIVE,
 }
 """Each field's range in words, and whether a finite number is in it. In a tuple, every number must be in it."""
 
-WHOLE = {"epochs", "minibatches", "recurrent_size", "hidden"}
+WHOLE = {
+    "epochs",
+    "minibatches",
+    "recurrent_size",
+    "hidden",
+    "n_step",
+    "capacity",
+    "batch",
+    "learning_begins",
+    "target_period",
+}
 """The fields of ``RANGES`` that must be whole numbers."""
 
 CHOICES: dict[str, Iterable[str]] = {"activation": ACTIVATIONS, "optimizer": OPTIMIZERS}

@@ -25,6 +25,7 @@ ALGORITHMS: dict[str, Entry] = {
         "weft.algorithms.impala", "IMPALA", "V-trace actor-critic: one update a batch, right for stale data"
     ),
     "a2c": Entry("weft.algorithms.a2c", "A2C", "Advantage actor-critic; run asynchronously it is A3C"),
+    "dqn": Entry("weft.algorithms.dqn", "DQN", "Deep Q-network: double, dueling, n-step, prioritised; discrete"),
 }
 
 

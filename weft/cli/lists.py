@@ -41,7 +41,7 @@ def _plans() -> int:
     from weft.plans import catalogue
 
     _table([(name, expression, who, "" if now else "not yet") for name, expression, who, now in catalogue()])
-    print('\n"not yet": apex is for algorithms with a replay, auto is for the planner; this version has neither.')
+    print('\n"not yet": apex needs a replay in workers of its own, auto the planner; this version has neither.')
     print('Any expression over the fragments is a plan too: --plan "(env+act)*4 | learn@gpu".')
     return 0
 

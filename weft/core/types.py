@@ -49,6 +49,13 @@ class Acted(NamedTuple):
     extras: dict[str, Tree] = {}  # noqa: RUF012  what learn wants remembered: log-probability, value, …
 
 
+class Finals(NamedTuple):
+    """The last observations of the episodes that an unroll cut, ``F`` of each environment at most."""
+
+    observation: Tree  # [F, B, ...]; no meaning where ``step`` is -1
+    step: Array  # [F, B] int32: the unroll's step that cut the episode, from 0; -1: there is none
+
+
 class Unroll(NamedTuple):
     """A ``[T, B]`` block of steps, as act assembles them: observation, what was done, what came of it."""
 
@@ -65,11 +72,33 @@ class Unroll(NamedTuple):
     last_first: Array  # [B] bool: that observation began an episode
     action_mask: Array | None = None  # [T, B, choices]
     valid: Array | None = None  # [T, B] bool; None means all
+    finals: Finals | None = None  # where the graph asks for them: off-policy, values of act's time would be stale
 
     @property
     def steps(self) -> int:
         """How many environment steps it holds, T times B."""
         return int(self.reward.shape[-2] * self.reward.shape[-1])
+
+
+class Transitions(NamedTuple):
+    """``N`` steps out of a store, each with what came of it ``n`` steps later, or fewer where the episode ended."""
+
+    observation: Tree  # [N, ...]
+    action: Tree  # [N, ...]
+    reward: Array  # [N] the discounted sum over those steps
+    discount: Array  # [N] of the value of ``following``: 0 where the episode terminated
+    following: Tree  # [N, ...] what was seen then; of a truncated episode its final observation
+    weight: Array  # [N] of its loss; 0 where the record is not valid
+    ids: Array  # [N, 2] int32: where it lies in the store, and the number of its unroll there; for feedback
+    action_mask: Array | None = None  # [N, choices] at ``observation``
+    following_mask: Array | None = None  # [N, choices] at ``following``; all allowed where that is not known
+
+
+class Priorities(NamedTuple):
+    """What learn tells a store of a batch: how much there was to learn from each of its steps."""
+
+    ids: Array  # [N, 2] int32: as they came with the batch
+    priority: Array  # [N] float32, at least 0
 
 
 class TrainState(NamedTuple):

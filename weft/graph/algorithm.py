@@ -5,6 +5,11 @@
     bootstrap  params, carry, observation         -> value            of what would have followed a cut episode
     learn      state, unroll                      -> TrainState, metrics
 
+Two of them may be told more, and are then written in place of ``act`` and ``learn``:
+
+    act_at          params, carry, timestep, key, step  -> Acted      the step of the run: exploration that changes
+    learn_and_tell  state, batch                        -> TrainState, metrics, feedback for a store
+
 An algorithm that makes one update for each batch may write ``learn`` as its two halves, and a plan may then part them:
 
     grad       params, unroll                     -> gradients, metrics
@@ -81,6 +86,14 @@ class Algorithm:
         """Choose one environment's action. Where ``timestep.first`` is set, the carry must start anew."""
         raise ConfigError(f"{type(self).__name__} must define act(self, params, carry, timestep, key) -> Acted")
 
+    def act_at(self, params: Tree, carry: Tree, timestep: Timestep, key: jax.Array, step: Array) -> Acted:
+        """As ``act``, told how many steps the environment has made before this one in the run (``[]`` int32).
+
+        Override this instead of ``act`` where exploration changes over a run; ``spec.steps`` is where it ends. What
+        depends on the key and the step alone is computed ahead, for a whole unroll. Unless overridden: ``act``.
+        """
+        return self.act(params, carry, timestep, key)
+
     def greedy(self, params: Tree, carry: Tree, timestep: Timestep) -> Acted:
         """The action for evaluation, without exploration. Where it is not overridden, policies draw from ``act``."""
         import jax
@@ -97,9 +110,10 @@ class Algorithm:
 
         return jnp.zeros((), jnp.float32)
 
-    def learn(self, state: TrainState, batch: Unroll) -> tuple[TrainState, Metrics]:
+    def learn(self, state: TrainState, batch: Any) -> tuple[TrainState, Metrics]:
         """One learn call: new state, and scalars by name. Average gradients with ``weft.mean_over_replicas``.
 
+        ``batch`` is an ``Unroll``, or what the graph's last fragment before learn gives: a store's ``Transitions``.
         Unless overridden: ``grad``, the mean over replicas, ``apply``.
         """
         if not self.splits:
@@ -111,6 +125,15 @@ class Algorithm:
             )
         gradients, metrics = mean_over_replicas(self.grad(state.params, batch))
         return self.apply(state, gradients), metrics
+
+    def learn_and_tell(self, state: TrainState, batch: Tree) -> tuple[TrainState, Metrics, Tree]:
+        """As ``learn``, with what a store is told of the batch besides: its ``feedback``, such as priorities.
+
+        Override this instead of ``learn`` where the graph has a store that wants to be told. Unless overridden:
+        ``learn``, and nothing to tell.
+        """
+        state, metrics = self.learn(state, batch)
+        return state, metrics, ()
 
     @property
     def splits(self) -> bool:

@@ -162,7 +162,7 @@ class Graph:
         """For each fragment those whose messages it cannot begin without."""
         starts = {f.name for f in self.fragments if f.role.makes_steps}
         return {
-            name: {s.source for s in self.into(name) if s.delivery is Delivery.BLOCK} - {name}
+            name: {s.source for s in self.into(name) if s.delivery is Delivery.BLOCK and not s.feedback} - {name}
             if name not in starts
             else set()
             for name in self.names

@@ -37,7 +37,8 @@ class Role:
     one_program: bool = False  # replicas are one program that averages gradients: each needs a device
     single: bool = False  # one replica at most: it owns what the others share
     wants: Wants = Wants.ONE
-    absorbs: bool = False  # pure maps just before it in its group become part of its program
+    absorbs: bool = False  # pure maps and stores just before it in its group become part of its program
+    stores: bool = False  # keeps what it takes and draws from it: what follows runs as often as its code says
 
     def code(self) -> Any:
         """The half that runs, imported now."""
@@ -49,7 +50,7 @@ class Role:
 
 
 _ROLES: dict[str, Role] = {}
-_BY_NAME = {"env": "step", "act": "act", "learn": "learn", "grad": "grad", "apply": "apply"}
+_BY_NAME = {"env": "step", "act": "act", "replay": "store", "learn": "learn", "grad": "grad", "apply": "apply"}
 """The role of a fragment that names none, by the first part of its name; a fragment of any other name is a map."""
 
 
@@ -80,6 +81,7 @@ _HOME = "weft.runtimes.roles"
 register_role(Role("step", f"{_HOME}.step:STEP", makes_steps=True, every_step=True, wants=Wants.CORES))
 register_role(Role("act", f"{_HOME}.act:ACT", every_step=True, wants=Wants.INFERENCE))
 register_role(Role("map", f"{_HOME}.map:MAP"))
+register_role(Role("store", f"{_HOME}.store:STORE", single=True, stores=True))
 register_role(
     Role(
         "learn",

@@ -41,6 +41,7 @@ class Stream:
     delivery: Delivery = Delivery.BLOCK
     rhythm: Rhythm = Rhythm.UNROLL
     sharing: Sharing | None = None
+    feedback: bool = False  # goes against the data, back to a store: nothing waits for it
 
     def __post_init__(self) -> None:
         if self.sharing is None:
@@ -55,7 +56,7 @@ class Stream:
     @property
     def counted(self) -> bool:
         """Whether its messages are samples on their way to learn, each of which the ledger accounts for."""
-        return self.delivery is Delivery.BLOCK and self.rhythm is not Rhythm.STEP
+        return self.delivery is Delivery.BLOCK and self.rhythm is not Rhythm.STEP and not self.feedback
 
 
 def base_name(name: str) -> str:

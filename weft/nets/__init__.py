@@ -12,6 +12,7 @@ from weft.nets.network import (
     check_network,
     reset_carry,
 )
+from weft.nets.q_network import q_network
 
 __all__ = [
     "ACTIVATIONS",
@@ -23,5 +24,6 @@ __all__ = [
     "apply_unroll",
     "as_network",
     "check_network",
+    "q_network",
     "reset_carry",
 ]

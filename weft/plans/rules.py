@@ -3,6 +3,7 @@
     platform   several groups are worker processes, which are started on Linux
     parts      a fragment is split only where its code comes apart
     devices    replicas that average gradients on accelerators have one each
+    stores     what a store gives is used in its own group
     lanes      every learner has equally many environments in whole lanes, everything else at least one lane
 
 A lane is environments that go through inference together: all of a replica's where environments and inference are in
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 
 from weft.core.errors import PlanError
 from weft.graph.fragment import MapCode
@@ -28,6 +30,7 @@ def executable(plan: Plan, graph: Graph, machine: Machine, *, envs: int) -> None
     """Return if a resolved plan can be executed here; else ``PlanError`` with the rule and the nearest plan."""
     _platform(plan)
     _parts(plan, graph, envs)
+    _stores(plan, graph)
     for index, group in enumerate(plan.groups):
         _devices(plan, index, group, graph, machine, envs)
     _lanes(plan, graph, envs)
@@ -123,6 +126,27 @@ def _parts(plan: Plan, graph: Graph, envs: int) -> None:
                 f"{fragment.name} call, which do not come apart (A2C's and IMPALA's do). Nearest plan that runs now: "
                 f"'{joined}'."
             )
+
+
+def _stores(plan: Plan, graph: Graph) -> None:
+    """What follows a store is in its group: a batch is drawn, learned from and told of before the next is drawn."""
+    for fragment in graph.fragments:
+        back = {s.source for s in graph.into(fragment.name) if s.feedback}
+        near = back | {s.target for s in graph.out_of(fragment.name)}
+        home = next((i for i, group in enumerate(plan.groups) if fragment.name in group.fragments), 0)
+        away = sorted(near - set(plan.groups[home].fragments))
+        if not fragment.role.stores or not away:
+            continue
+        groups = []
+        for group in plan.groups:
+            names = tuple(n for n in group.fragments if n != fragment.name)
+            names += (fragment.name,) if away[0] in names else ()
+            groups += [replace(group, fragments=names)] if names else []
+        nearest = fit(Plan(tuple(groups)), graph)
+        raise PlanError(
+            f"plan '{plan}' puts {fragment.name!r} apart from {' and '.join(map(repr, away))}, and this version draws "
+            f"batches only where they are learned from. Nearest plan that runs now: '{nearest}'."
+        )
 
 
 def _joined(plan: Plan, graph: Graph, name: str, parts: tuple[str, ...]) -> Plan:

@@ -35,7 +35,10 @@ def team_of(graph: Graph, act: str) -> str:
 
 def actors_of(graph: Graph) -> list[Actor]:
     """The fragments that act, with their bound algorithms and their teams."""
-    return [Actor(name, graph.fragment(name).code, team_of(graph, name)) for name in act_names(graph)]
+    return [
+        Actor(name, graph.fragment(name).code, team_of(graph, name), _finals_of(graph, name))
+        for name in act_names(graph)
+    ]
 
 
 def params_legs(graph: Graph) -> dict[str, Leg]:
@@ -61,6 +64,13 @@ def learner_of(graph: Graph, act: str) -> str | None:
 def unroll_stream(graph: Graph, act: str) -> str:
     """The name of the stream of messages that an act gives."""
     return next(s.name for s in graph.out_of(act) if s.counted)
+
+
+def _finals_of(graph: Graph, act: str) -> int:
+    """How many final observations an act's unrolls have room for, as the graph declares them."""
+    schema = graph.fragment(act).output(unroll_stream(graph, act)).schema
+    finals = getattr(schema, "finals", None)
+    return 0 if finals is None else int(finals.step.shape[0])
 
 
 def goes_unmarked(graph: Graph, name: str) -> bool:

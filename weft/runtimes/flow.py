@@ -49,22 +49,48 @@ class Stage(NamedTuple):
     ``init(key) -> state``. ``run(state, inputs, params, given) -> Ran``: ``inputs`` are its messages by port,
     ``params`` the newest of each fragment that it reads, by port, and ``given`` the sum of the rewards as the
     environment gave them. ``params(state)`` is what it publishes. A stage that is not ``pure`` is host code on NumPy
-    arrays.
+    arrays. One that keeps what it takes has ``draws``.
     """
 
     init: Callable[[Any], Tree]
     run: Callable[[Tree, dict[str, Tree], dict[str, Tree], Array], Ran]
     params: Callable[[Tree], Tree] | None = None
     pure: bool = True
+    draws: Draws | None = None  # of a store
+
+
+class Draws(NamedTuple):
+    """The second half of a stage that keeps what it takes: what follows it runs so many ``times`` for each message.
+
+    ``draw(state) -> (state, messages by port)``. ``tell(state, messages by port) -> state`` takes what comes back to it
+    from there. ``waits(state)`` is how many messages, from now on, nothing is drawn after: ``[]`` int32.
+    """
+
+    times: int
+    draw: Callable[[Tree], tuple[Tree, dict[str, Tree]]]
+    tell: Callable[[Tree, dict[str, Tree]], Tree]
+    waits: Callable[[Tree], Array]
 
 
 class Flowed(NamedTuple):
-    """What a flow made of the messages that it was given."""
+    """What a flow made of the messages that it was given.
+
+    What follows a store has one entry for all its draws (``Flow.repeats``): means, and whether all were finite.
+    """
 
     states: States
     out: dict[Leg, list[Tree]]  # what leaves the flow
     metrics: dict[str, list[Metrics]]  # by the fragment that learned, a list of its calls
     finite: dict[str, list[Finite]]
+
+
+class _Walk:
+    """What is known in the middle of a walk through the stages."""
+
+    def __init__(self, states: States, waiting: dict[Leg, list[Tree]]) -> None:
+        self.states, self.waiting = states, waiting
+        self.metrics: dict[str, list[Metrics]] = {}
+        self.finite: dict[str, list[Finite]] = {}
 
 
 class Flow:
@@ -76,6 +102,10 @@ class Flow:
         self.names = tuple(n for n in graph.order() if n in wanted and not graph.fragment(n).role.every_step)
         self.stages: dict[str, Stage] = {n: stage_of(graph.fragment(n), graph) for n in self.names}
         self._maps_of_params = tuple(n for n in self.names if not message_inputs(graph, n))
+        self.repeats = dict.fromkeys(self.names, 1)  # how often a fragment runs for each of its entries in ``Flowed``
+        for name, stage in self.stages.items():
+            if stage.draws is not None:
+                self.repeats |= dict.fromkeys(self._after(name), stage.draws.times)
 
     def init(self, seed: Any) -> States:
         """Fresh states of all its fragments."""
@@ -127,34 +157,106 @@ class Flow:
         messages: Mapping[Leg, list[Tree]],
         newest: Mapping[Leg, Tree],
         given: Array | None = None,
+        filling: bool = False,
     ) -> Flowed:
         """Take messages through the stages, each in turn. ``newest``: params that were published outside, or before.
 
-        ``given`` is the sum of the rewards as the environments gave them; unless told, of those in ``messages``.
+        ``given`` is the sum of the rewards as the environments gave them; unless told, of those in ``messages``. While
+        it is ``filling``, stores keep what they take and nothing is drawn (``waits`` says how long).
         """
         given = rewards_given(messages) if given is None else given
-        states, waiting = dict(states), {leg: list(found) for leg, found in messages.items()}
-        metrics: dict[str, list[Metrics]] = {}
-        finite: dict[str, list[Finite]] = {}
-        for name in self.names:
-            if name in self._maps_of_params:
+        walk = _Walk(dict(states), {leg: list(found) for leg, found in messages.items()})
+        self._walk(self.names, walk, newest, given, filling)
+        return Flowed(walk.states, walk.waiting, walk.metrics, walk.finite)
+
+    def waits(self, states: States, seeds: int = 0) -> int:
+        """How many unrolls, from now on, are only kept by a store: for these ``run`` is told that it is ``filling``.
+
+        With ``seeds`` the states are of several, side by side; all of them wait equally long.
+        """
+        found = [
+            (jax.vmap(stage.draws.waits) if seeds else stage.draws.waits)(states[name])
+            for name, stage in self.stages.items()
+            if stage.draws is not None
+        ]
+        return max((int(np.max(jax.device_get(wait))) for wait in found), default=0)
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The fragments that keep what they take: their states may be large, and are given away to each run."""
+        return tuple(name for name, stage in self.stages.items() if stage.draws is not None)
+
+    def _walk(
+        self, names: Iterable[str], walk: _Walk, newest: Mapping[Leg, Tree], given: Array, filling: bool = False
+    ) -> None:
+        """Run the stages of ``names`` on what is waiting for them."""
+        for name in names:
+            takes = message_inputs(self.graph, name)
+            if not takes:  # a map of params
                 continue
-            stage, takes = self.stages[name], message_inputs(self.graph, name)
-            queues = {s.name: waiting.pop((s.source, s.name), []) for s in takes}
+            queues = {s.name: walk.waiting.pop((s.source, s.name), []) for s in takes}
             made: dict[str, list[Tree]] = {}
             for k in range(min(map(len, queues.values()))):
-                params = self._read(name, states, newest)
                 inputs = {port: queue[k] for port, queue in queues.items()}
-                ran = stage.run(states[name], inputs, params, given)
-                states[name] = ran.state
+                params = self._read(name, walk.states, newest)
+                ran = self.stages[name].run(walk.states[name], inputs, params, given)
+                walk.states[name] = ran.state
                 for port, several in ran.messages.items():
                     made.setdefault(port, []).extend(several)
                 if ran.metrics is not None:
-                    metrics.setdefault(name, []).append(ran.metrics)
+                    walk.metrics.setdefault(name, []).append(ran.metrics)
                 if ran.finite is not None:
-                    finite.setdefault(name, []).append(ran.finite)
-            waiting |= {(name, port): several for port, several in made.items()}
-        return Flowed(states, waiting, metrics, finite)
+                    walk.finite.setdefault(name, []).append(ran.finite)
+                if self.stages[name].draws is not None and not filling:
+                    self._draw(name, walk, newest, given)
+            walk.waiting |= {(name, port): several for port, several in made.items()}
+
+    def _draw(self, name: str, walk: _Walk, newest: Mapping[Leg, Tree], given: Array) -> None:
+        """Draw from a store, and run what follows it in the flow, as often as it says.
+
+        All of it is one scan. Where what follows is not in this flow, the messages that were drawn leave it.
+        """
+        draws = self.stages[name].draws
+        assert draws is not None
+        after = self._after(name)
+        if not after:
+            for _ in range(draws.times):
+                walk.states[name], messages = draws.draw(walk.states[name])
+                for port, message in messages.items():
+                    walk.waiting.setdefault((name, port), []).append(message)
+            return
+        back = [(s.source, s.name) for s in self.graph.into(name) if s.feedback]
+        inside = [name, *after]
+
+        def once(states: States, _: None) -> tuple[States, tuple[dict[str, Metrics], dict[str, Finite]]]:
+            held, messages = draws.draw(states[name])
+            part = _Walk({**walk.states, **states, name: held}, {(name, p): [m] for p, m in messages.items()})
+            self._walk(after, part, newest, given)
+            told = {leg[1]: part.waiting.pop(leg)[-1] for leg in back if leg in part.waiting}
+            if told:
+                part.states[name] = draws.tell(part.states[name], told)
+            if part.waiting:
+                ways = ", ".join(f"{stream!r} of {source!r}" for source, stream in part.waiting)
+                raise GraphError(f"what follows {name!r} must stay in its group, and {ways} leaves it")
+            found = {n: _mean(several) for n, several in part.metrics.items()}
+            checks = {n: _all(several) for n, several in part.finite.items()}
+            return {n: part.states[n] for n in inside}, (found, checks)
+
+        begun = {n: walk.states[n] for n in inside}
+        states, (metrics, finite) = jax.lax.scan(once, begun, None, draws.times)
+        walk.states.update(states)
+        for n, several in metrics.items():
+            walk.metrics.setdefault(n, []).append(jax.tree.map(lambda x: x.mean(0), several))
+        for n, checks in finite.items():
+            walk.finite.setdefault(n, []).append(Finite(*(jnp.all(x, 0) for x in checks)))
+
+    def _after(self, name: str) -> tuple[str, ...]:
+        """The fragments of the flow that messages of ``name`` come to, in order."""
+        reached = {name}
+        for other in self.names:
+            if any(s.source in reached for s in message_inputs(self.graph, other)):
+                reached.add(other)
+        return tuple(n for n in self.names if n in reached - {name})
 
     def _read(self, name: str, states: States, newest: Mapping[Leg, Tree]) -> dict[str, Tree]:
         """The newest params that a fragment reads, by port: of a fragment of the flow as its state has them now."""
@@ -167,6 +269,15 @@ class Flow:
                 else:
                     read[stream.name] = newest.get((stream.source, stream.name))
         return read
+
+
+def _mean(metrics: list[Metrics]) -> Metrics:
+    mean: Metrics = jax.tree.map(lambda *x: sum(x[1:], x[0]) / len(x), *metrics)
+    return mean
+
+
+def _all(checks: list[Finite]) -> Finite:
+    return Finite(*(jnp.stack(x).all() for x in zip(*checks, strict=True)))
 
 
 def message_inputs(graph: Graph, name: str) -> list[Stream]:

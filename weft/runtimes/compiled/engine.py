@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from weft.runtimes.actors import actors_of, params_legs, publishers_of, samples_
 from weft.runtimes.compiled.episodes import EpisodeSlices
 from weft.runtimes.compiled.replicas import AXIS, Layout, Spread
 from weft.runtimes.compiled.rollout import LoopState, make_rollout
-from weft.runtimes.flow import Finite, Flow, States, all_finite, flat_metrics, kept_where
+from weft.runtimes.flow import Finite, Flow, States, all_finite, flat_metrics, kept_where, rewards_given
 from weft.runtimes.loop.engine import Episode, Report
 
 MAX_DISPATCH = 128
@@ -42,6 +43,7 @@ class FusedReport(NamedTuple):
     metrics: Metrics
     slices: dict[str, EpisodeSlices]
     finite: Finite
+    figures: Metrics  # what fragments that do not learn have measured
 
 
 # Prefix trees: for a type checker they would be arrays.
@@ -73,32 +75,42 @@ class FusedEngine:
         legs = params_legs(graph)
         over_replicas = _episodes_over(layout)
         self._calls = 0  # learn calls of each learner in an iteration; known once it is traced
+        self._flow = flow
+        self._filling = 0  # iterations from now on that fill a store, and learn nothing
 
         def init(seed: Array, indices: Array) -> FusedState:
             return FusedState(flow.init(seed), rollout.init(seed, indices))
 
-        def iteration(state: FusedState) -> tuple[FusedState, FusedReport]:
+        def iteration(state: FusedState, filling: bool) -> tuple[FusedState, FusedReport]:
             fragments, newest = flow.publish(state.fragments)
             params = {name: newest[legs[name]] for name in self._names}
             loop, unrolls, slices = rollout.unroll(params, state.loop)
             messages = {(name, unroll_stream(graph, name)): [unroll] for name, unroll in unrolls.items()}
-            flowed = flow.run(fragments, messages, newest)
-            self._calls = min(len(flowed.metrics[name]) for name in self._publishers)
-            metrics = flat_metrics(self._publishers, {n: mean_of(found) for n, found in flowed.metrics.items()})
-            finite = [one for found in flowed.finite.values() for one in found]
-            both = Finite(*(jnp.stack(x).all() if len(x) > 1 else x[0] for x in zip(*finite, strict=True)))
+            flowed = flow.run(fragments, messages, newest, filling=filling)
+            found = {n: mean_of(several) for n, several in flowed.metrics.items()}
+            learned = {n: metrics for n, metrics in found.items() if n in self._publishers}
+            figures = {
+                f"{n}/{key}": x for n, metrics in found.items() if n not in learned for key, x in metrics.items()
+            }
             states = dict(flowed.states)
-            for name in self._publishers:  # its params are kept by learn itself
-                states[name] = kept_where(flowed.finite[name][-1].learned, states[name], fragments[name])
-            return FusedState(states, loop), FusedReport(metrics, over_replicas(slices), both)
+            if filling:
+                finite = [Finite(jnp.bool_(True), jnp.isfinite(rewards_given(messages)))]
+            else:
+                self._calls = min(len(flowed.metrics[name]) * flow.repeats[name] for name in self._publishers)
+                finite = [one for several in flowed.finite.values() for one in several]
+                for name in self._publishers:  # its params are kept by learn itself
+                    states[name] = kept_where(flowed.finite[name][-1].learned, states[name], fragments[name])
+            both = Finite(*(jnp.stack(x).all() if len(x) > 1 else x[0] for x in zip(*finite, strict=True)))
+            metrics = flat_metrics(self._publishers, learned)
+            return FusedState(states, loop), FusedReport(metrics, over_replicas(slices), both, figures)
 
-        def run(state: FusedState, iterations: Array) -> tuple[FusedState, tuple[FusedReport, Array]]:
+        def run(filling: bool, state: FusedState, iterations: Array) -> tuple[FusedState, tuple[FusedReport, Array]]:
             # The trip count is an argument, not a constant: one program serves every dispatch size.
-            report = jax.eval_shape(lambda s: iteration(s)[1], state)
+            report = jax.eval_shape(lambda s: iteration(s, filling)[1], state)
             space = jax.tree.map(lambda s: jnp.zeros((MAX_DISPATCH, *s.shape), s.dtype), report)
 
             def body(i: Array, carry: tuple[FusedState, FusedReport]) -> tuple[FusedState, FusedReport]:
-                state, report = iteration(carry[0])
+                state, report = iteration(carry[0], filling)
                 return state, jax.tree.map(lambda all_, one: all_.at[i].set(one), carry[1], report)
 
             state, report = jax.lax.fori_loop(0, iterations, body, (state, space))
@@ -111,16 +123,20 @@ class FusedEngine:
         by_seed = Spread.PLAIN if layout.seeds else Spread.SPLIT
         self._arguments = layout.place((seeds, indices), (Spread.SHARED, by_seed))
         self._init = layout.wrap_init(init, STATE_SPREAD)
-        self._run = layout.wrap(run, (STATE_SPREAD, Spread.PLAIN), (STATE_SPREAD, Spread.SHARED), donate=(0,))
+        takes, gives = (STATE_SPREAD, Spread.PLAIN), (STATE_SPREAD, Spread.SHARED)
+        self._run = layout.wrap(partial(run, False), takes, gives, donate=(0,))
+        self._fill = layout.wrap(partial(run, True), takes, gives, donate=(0,))
         self._state: FusedState | None = None
 
     def start(self) -> None:
         """Begin from nothing."""
         self._state = self._init(*self._arguments)
+        self._filling = self._flow.waits(self._state.fragments, self.layout.seeds)
 
     def resume(self, tree: Tree, document: dict[str, Any]) -> list[str]:
         """Go on from a saved state; always exact."""
         self._state = self.layout.place(tree, STATE_SPREAD)
+        self._filling = self._flow.waits(self._state.fragments, self.layout.seeds)
         return []
 
     def template(self) -> Tree:
@@ -132,12 +148,19 @@ class FusedEngine:
         return self._state, {}
 
     def advance(self, learn_steps: int) -> Callable[[], Report]:
-        """Dispatch the iterations of ``learn_steps`` (at most MAX_DISPATCH of them) and return without waiting."""
-        if not self._calls:
-            jax.eval_shape(self._run, self._state, jnp.int32(0))  # the trace is kept for the call below
-        iterations = math.ceil(learn_steps / self._calls)
-        self._state, (report, good) = self._run(self._state, jnp.int32(iterations))
-        calls = iterations * self._calls
+        """Dispatch the iterations of ``learn_steps`` (at most MAX_DISPATCH of them) and return without waiting.
+
+        As long as a store is being filled it makes no learn steps.
+        """
+        if self._filling:
+            iterations, calls, run = min(self._filling, MAX_DISPATCH), 0, self._fill
+            self._filling -= iterations
+        else:
+            if not self._calls:
+                jax.eval_shape(self._run, self._state, jnp.int32(0))  # the trace is kept for the call below
+            iterations, run = math.ceil(learn_steps / self._calls), self._run
+            calls = iterations * self._calls
+        self._state, (report, good) = run(self._state, jnp.int32(iterations))
 
         def fetch() -> Report:
             return self._read(jax.device_get(report), bool(np.all(jax.device_get(good))), iterations, calls)
@@ -183,7 +206,8 @@ class FusedEngine:
             any(bool(np.any(column.cut_again)) for column in slices),
             {},
             iterations * self._steps * len(self._names),
-            calls * sum(self._eaten.values()),
+            iterations * self._steps if self._flow.kept else calls * sum(self._eaten.values()),
+            figures={name: float(np.mean(values[-1])) for name, values in report.figures.items()},
             learned=np.asarray(finite.learned),
             kept=kept,
         )

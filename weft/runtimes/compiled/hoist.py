@@ -27,20 +27,20 @@ MAX_BYTES = 256
 
 
 class Hoisted(NamedTuple):
-    """A function cut in two: ``rest(early(key), *args) == function(*args, key)``."""
+    """A function cut in two: ``rest(early(key, *more), *args) == function(*args, key, *more)``."""
 
-    early: Callable[[jax.Array], Tree]
+    early: Callable[..., Tree]
     rest: Callable[..., Tree]
 
 
-def hoist(function: Callable[..., Tree], *args: Tree) -> Hoisted:
-    """Cut ``function(*args, key)``; ``args`` are examples (arrays or ``ShapeDtypeStruct``), without the key.
+def hoist(function: Callable[..., Tree], *args: Tree, more: tuple[Any, ...] = ()) -> Hoisted:
+    """Cut ``function(*args, key, *more)``; ``args`` are examples (arrays or ``ShapeDtypeStruct``), without the key.
 
-    Both halves can be traced, batched and compiled. Where the key-only values would be too large, ``early`` is the
-    identity and nothing moves.
+    ``more`` are examples of what is known as early as the key: the number of the step. Both halves can be traced,
+    batched and compiled. Where the early values would be too large, ``early`` is the identity and nothing moves.
     """
     key = jax.eval_shape(lambda: jax.random.key(0))
-    closed, shape = jax.make_jaxpr(function, return_shape=True)(*args, key)
+    closed, shape = jax.make_jaxpr(function, return_shape=True)(*args, key, *more)
     structure = jax.tree.structure(shape)
 
     def half(handed: list[Any] | None, inputs: list[_Value]) -> tuple[_Walk, list[Any]]:
@@ -48,17 +48,19 @@ def hoist(function: Callable[..., Tree], *args: Tree) -> Hoisted:
         outputs = walk.run(closed.jaxpr, closed.consts, inputs)
         return walk, [walk.payload(value) for value in outputs]
 
-    def early(key: jax.Array) -> tuple[Any, ...]:
-        absent = [_Value(_Kind.REST) for _ in closed.jaxpr.invars[:-1]]
-        walk, _ = half(None, [*absent, _Value(_Kind.EARLY, key)])
+    def early(*known: jax.Array) -> tuple[Any, ...]:
+        absent = [_Value(_Kind.REST) for _ in closed.jaxpr.invars[: -len(known)]]
+        walk, _ = half(None, [*absent, *(_Value(_Kind.EARLY, x) for x in known)])
         return tuple(walk.found)
 
     def rest(handed: tuple[Any, ...], *args: Tree) -> Tree:
         given = [_Value(_Kind.REST, leaf) for leaf in jax.tree.leaves(args)]
-        _, outputs = half(list(handed), [*given, _Value(_Kind.EARLY)])
+        _, outputs = half(list(handed), [*given, *(_Value(_Kind.EARLY) for _ in (key, *more))])
         return jax.tree.unflatten(structure, outputs)
 
-    if schema_bytes(jax.eval_shape(early, key)) > MAX_BYTES:
+    if schema_bytes(jax.eval_shape(early, key, *more)) > MAX_BYTES:
+        if more:
+            return Hoisted(lambda *known: known, lambda handed, *args: function(*args, *handed))
         return Hoisted(lambda key: key, lambda handed, *args: function(*args, handed))
     return Hoisted(early, rest)
 

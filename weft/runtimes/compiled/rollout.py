@@ -15,7 +15,7 @@ from weft.core.buffers import of_team
 from weft.core.errors import EnvironmentFault
 from weft.core.keys import env_keys, environment_key, fragment_key, step_keys
 from weft.core.specs import Space, allocate
-from weft.core.types import Acted, Array, Timestep, Tree, Unroll
+from weft.core.types import Acted, Array, Finals, Timestep, Tree, Unroll
 from weft.envs.autoreset import advance, begin
 from weft.envs.protocol import JaxEnv
 from weft.graph.algorithm import Algorithm
@@ -46,11 +46,15 @@ class Rollout(NamedTuple):
 
 
 class Actor(NamedTuple):
-    """An act fragment: its name, its bound algorithm, and the team that it acts for (empty: there are none)."""
+    """An act fragment: its name, its bound algorithm, and the team that it acts for (empty: there are none).
+
+    ``finals`` is how many final observations of cut episodes its unrolls have room for, of each environment.
+    """
 
     name: str
     algorithm: Algorithm
     team: str = ""
+    finals: int = 0
 
 
 class _Acting(NamedTuple):
@@ -102,8 +106,11 @@ def make_rollout(actors: Sequence[Actor], env: JaxEnv) -> Rollout:
         algorithm = actor.algorithm
         params_schema = jax.eval_shape(algorithm.init, jax.eval_shape(lambda: jax.random.key(0))).params
         seen = of_team(one.timestep, actor.team)
-        acts.append(hoist(algorithm.act, params_schema, one.carry[actor.name], seen))
-        acted = jax.eval_shape(algorithm.act, params_schema, one.carry[actor.name], seen, one.act_keys[actor.name])
+        number = jax.ShapeDtypeStruct((), jnp.int32)
+        acts.append(hoist(algorithm.act_at, params_schema, one.carry[actor.name], seen, more=(number,)))
+        acted = jax.eval_shape(
+            algorithm.act_at, params_schema, one.carry[actor.name], seen, one.act_keys[actor.name], number
+        )
         actions[actor.team] = acted.action
     chosen = actions if actors[0].team else actions[""]
     advance_env = hoist(lambda state, action, key: advance(env, state, action, key), one.env, chosen)
@@ -117,8 +124,11 @@ def make_rollout(actors: Sequence[Actor], env: JaxEnv) -> Rollout:
         params: dict[str, Tree], state: LoopState
     ) -> tuple[LoopState, dict[str, Unroll], dict[str, EpisodeSlices]]:
         # Step 0 of an environment's keys went to its first reset, so its steps count from 1.
+        numbers = state.step + jnp.arange(length, dtype=jnp.int32)
         act_noise = tuple(
-            jax.vmap(jax.vmap(act.early))(step_keys(state.act_keys[actor.name], state.step + 1, length))
+            jax.vmap(jax.vmap(act.early, (0, None)))(
+                step_keys(state.act_keys[actor.name], state.step + 1, length), numbers
+            )
             for act, actor in zip(acts, actors, strict=True)
         )
         env_noise = jax.vmap(jax.vmap(advance_env.early))(step_keys(state.env_keys, state.step + 1, length))
@@ -174,6 +184,7 @@ def make_rollout(actors: Sequence[Actor], env: JaxEnv) -> Rollout:
                 last_observation=last.observation,
                 last_first=end.timestep.first,
                 action_mask=record.action_mask,
+                finals=finals_of(cut, actor.finals) if actor.finals else None,
             )
             found = slices_of(record.running, ended)
             if at_most_one_cut:
@@ -243,6 +254,15 @@ class Cut(NamedTuple):
     truncated: Array  # [T, B] bool
     carry: Tree  # [T, B, ...]
     final_observation: Tree  # [T, B, ...]
+
+
+def finals_of(cut: Cut, count: int) -> Finals:
+    """The final observations of the first ``count`` episodes of each environment that an unroll cut."""
+    length, envs = cut.truncated.shape
+    steps = jnp.where(cut.truncated, jnp.arange(length, dtype=jnp.int32)[:, None], length)
+    first = jnp.sort(steps, axis=0)[:count]  # [F, B]
+    rows = jnp.minimum(first, length - 1), jnp.arange(envs)
+    return Finals(jax.tree.map(lambda x: x[rows], cut.final_observation), jnp.where(first < length, first, -1))
 
 
 def bootstrap_once(algorithm: Algorithm, params: Tree, cut: Cut, carry: Tree, following: Tree) -> jax.Array:

@@ -15,9 +15,9 @@ import numpy as np
 
 from weft.core.buffers import timestep_buffers
 from weft.core.specs import EnvSpec
-from weft.core.types import Acted, Array, Timestep, Tree, Unroll
+from weft.core.types import Acted, Array, Finals, Timestep, Tree, Unroll
 from weft.graph.fragment import Schema
-from weft.graph.loops import as_schema, policy_view
+from weft.graph.loops import as_schema, finals_schema, policy_view
 
 
 class Block(NamedTuple):
@@ -28,10 +28,14 @@ class Block(NamedTuple):
     extras: dict[str, Tree]  # [T, B, ...]; empty where learn finds them by itself
     bootstrap: Array  # [T, B] as in an Unroll
     carry: Tree  # [B, ...] act's, before the first step
+    finals: Finals | None = None  # [F, B, ...] as in an Unroll
 
 
-def block_schema(spec: EnvSpec, length: int, rows: int, acted: Acted, *, extras: bool) -> Block:
-    """The shapes of a block of ``rows`` environments; ``acted`` is of ``[B, ...]`` shapes, with any B."""
+def block_schema(spec: EnvSpec, length: int, rows: int, acted: Acted, *, extras: bool, finals: int = 0) -> Block:
+    """The shapes of a block of ``rows`` environments; ``acted`` is of ``[B, ...]`` shapes, with any B.
+
+    ``finals`` is how many final observations there is room for, of each environment.
+    """
 
     def over(leading: tuple[int, ...], schema: Schema) -> Schema:
         return jax.tree.map(lambda s: jax.ShapeDtypeStruct((*leading, *s.shape[1:]), s.dtype), schema)
@@ -44,6 +48,7 @@ def block_schema(spec: EnvSpec, length: int, rows: int, acted: Acted, *, extras:
         extras=over((length, rows), acted.extras) if extras else {},
         bootstrap=bootstrap,
         carry=over((rows,), acted.carry),
+        finals=finals_schema(as_schema(timestep_buffers(spec, (rows,)).observation), finals),
     )
 
 
@@ -83,6 +88,7 @@ def as_unroll(block: Block) -> Unroll:
         last_first=ended[-1],
         action_mask=before.action_mask,
         valid=after.valid,
+        finals=block.finals,
     )
 
 
@@ -111,6 +117,7 @@ def fill(block: Block, unroll: Unroll) -> None:
         (block.extras, unroll.extras, None),
         (block.bootstrap, unroll.bootstrap, None),
         (block.carry, unroll.carry, None),
+        (block.finals, unroll.finals, None),
     ):
         for place, value in zip(jax.tree.leaves(kept), jax.tree.leaves(now), strict=True):
             np.copyto(place[:-1] if last is not None else place, np.asarray(value))

@@ -30,6 +30,9 @@ from weft.runtimes.loop.engine import Episode, Report
 
 Episodes = list[list[Episode]]
 
+FILL_SECONDS = 0.25
+"""After which time an engine that only fills a store tells how far it is."""
+
 MAX_UNLEARNED = 1000
 """Unrolls in a row that host code may keep from learn before the user is measured."""
 
@@ -117,10 +120,12 @@ class HostedEngine:
         self._stages = steps_of(graph), "+".join(act_names(graph)), "+".join(self._publishers)
         self._eaten = samples_eaten(graph, self._publishers, self._roll.env_steps)
         self._fragments: States | None = None
+        self._filling = 0  # unrolls from now on that fill a store, and that nothing is learned from
 
     def start(self) -> None:
         """Begin from nothing."""
         self._fragments = self._roll.init(self._segments.flow) | self._host_states()
+        self._filling = self._segments.flow.waits(self._fragments, self.layout.seeds)
         self._roll.start()
 
     def resume(self, tree: Tree, document: dict[str, Any]) -> list[str]:
@@ -128,6 +133,7 @@ class HostedEngine:
         inexact = self._roll.resume(tree.roll, document)
         host = {name: on_host(tree.fragments[name]) for name in self._segments.host}
         self._fragments = self._roll.place({n: s for n, s in tree.fragments.items() if n not in host}) | host
+        self._filling = self._segments.flow.waits(self._fragments, self.layout.seeds)
         return inexact
 
     def template(self) -> Tree:
@@ -142,7 +148,10 @@ class HostedEngine:
         return HostedState(self._fragments, roll), document
 
     def advance(self, learn_steps: int) -> Callable[[], Report]:
-        """Make unrolls and learn from each, until ``learn_steps`` learn calls of each learner; blocks until then."""
+        """Make unrolls and learn from each, until ``learn_steps`` learn calls of each learner; blocks until then.
+
+        While a store is being filled it comes back every now and then, with no learn steps.
+        """
         metrics: dict[str, list[Metrics]] = {name: [] for name in self._publishers}
         finite: list[Finite] = []
         episodes: Episodes = [[] for _ in range(self._series)]
@@ -152,7 +161,8 @@ class HostedEngine:
         troubles: list[Trouble] = []
         went_well: list[Any] = []  # of each unroll that was learned from, whether every learner did: [] or [seeds] bool
         figures: dict[str, Any] = {}  # what fragments that do not learn have measured, as it was last
-        while min(len(calls) for calls in metrics.values()) < learn_steps:
+        until = time.perf_counter() + FILL_SECONDS
+        while self._calls_in(metrics) < learn_steps and not (self._filling and time.perf_counter() > until):
             assert self._fragments is not None
             began = time.perf_counter()
             fragments, newest = self._segments.publish(self._fragments)
@@ -163,7 +173,9 @@ class HostedEngine:
             shares[acting] += time.perf_counter() - began - rolled.stepping
             began = time.perf_counter()
             self._pieces_run += 1
-            self._fragments, learned = self._segments.run(fragments, rolled.unrolls, rolled.recalls, newest)
+            filling = self._filling > 0
+            self._fragments, learned = self._segments.run(fragments, rolled.unrolls, rolled.recalls, newest, filling)
+            self._filling -= filling
             for name, calls in learned.metrics.items():
                 if name in metrics:
                     metrics[name] += calls
@@ -180,25 +192,29 @@ class HostedEngine:
                 self._undo(fragments, learned)
             self._roll.learned()
             self._pieces_run += 1
-            unlearned = 0 if learned.metrics else unlearned + 1
+            unlearned = 0 if learned.metrics or filling else unlearned + 1
             if unlearned == MAX_UNLEARNED:
                 mine = ", ".join(self._segments.host)
                 self.warn(
                     f"nothing of the last {unlearned} unrolls reached {learning}: {mine} gave no message for them"
                 )
             shares[learning] += time.perf_counter() - began
-        learn_calls = min(len(found) for found in metrics.values())
+        learn_calls = self._calls_in(metrics)
 
         def fetch() -> Report:
             host = jax.device_get(metrics)
             columns = {
-                name: {key: np.stack([row[key] for row in rows]) for key in rows[0]} for name, rows in host.items()
+                name: {key: np.stack([row[key] for row in rows]) for key in rows[0]}
+                for name, rows in host.items()
+                if rows
             }
             flags = jax.device_get(finite)
             good, rewards = all(f.learned.all() for f in flags), all(f.rewards.all() for f in flags)
             flat = flat_metrics(self._publishers, columns)
             made = env_steps * len(self._legs)
             trained = sum(self._eaten[name] * len(rows) for name, rows in host.items())
+            if self._segments.flow.kept:  # what comes to a store has come where it is learned from
+                trained = env_steps
             measured = {name: float(np.mean(value)) for name, value in jax.device_get(figures).items()}
             return Report(
                 learn_calls,
@@ -217,6 +233,10 @@ class HostedEngine:
             )
 
         return fetch
+
+    def _calls_in(self, metrics: dict[str, list[Metrics]]) -> int:
+        """Learn calls of each learner, of which ``metrics`` has the figures."""
+        return min(len(found) * self._segments.flow.repeats[name] for name, found in metrics.items())
 
     def _undo(self, before: States, learned: Learned) -> None:
         """Learners that met what is not finite have the params and the optimizer of before; of each seed by itself."""

@@ -63,14 +63,17 @@ def act_programs(algorithm: Algorithm, layout: Layout, *, recalls: bool = True) 
     recalls = recalls and not jax.tree.leaves(start)
     several = policy_view(timestep_schema(algorithm.spec.environment, 1))
     one = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype), several)
-    act = hoist(algorithm.act, params, as_schema(start), one)
-    drawn = jax.eval_shape(act.early, jax.eval_shape(lambda: jax.random.key(0)))
+    number = jax.ShapeDtypeStruct((), jnp.int32)
+    act = hoist(algorithm.act_at, params, as_schema(start), one, more=(number,))
+    drawn = jax.eval_shape(act.early, jax.eval_shape(lambda: jax.random.key(0)), number)
 
     def for_numpy(early: Tree) -> Tree:
         return jax.tree.map(lambda x: jax.random.key_data(x) if is_key(x) else x, early)  # NumPy has no keys
 
     def noise(keys: Array, step: Array) -> Tree:
-        return for_numpy(jax.vmap(jax.vmap(act.early))(step_keys(keys, step, algorithm.unroll)))
+        # Keys count the steps of an environment from 1, act from 0: key 0 went to the first reset.
+        numbers = step - 1 + jnp.arange(algorithm.unroll, dtype=jnp.int32)
+        return for_numpy(jax.vmap(jax.vmap(act.early, (0, None)))(step_keys(keys, step, algorithm.unroll), numbers))
 
     def act_batch(params: Tree, carry: Tree, timestep: Timestep, noise: Tree) -> Acted:
         noise = jax.tree.map(lambda like, x: jax.random.wrap_key_data(x) if is_key(like) else x, drawn, noise)

@@ -101,7 +101,8 @@ class HostRoll:
         environment = algorithm.spec.environment
         # The carry stays on the device, where act keeps it.
         extras = not self._inside[actor.name]
-        schema = block_schema(environment, algorithm.unroll, self._rows, acted_schema(algorithm, params), extras=extras)
+        acted = acted_schema(algorithm, params)
+        schema = block_schema(environment, algorithm.unroll, self._rows, acted, extras=extras, finals=actor.finals)
         return UnrollBuffer(environment, allocate_block(schema._replace(carry=())), self.envs, self.layout.seeds)
 
     def init(self, flow: Flow) -> States:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from weft.core.types import Array, Metrics, Tree, Unroll
@@ -15,7 +16,10 @@ from weft.runtimes.hosted.programs import UNROLL_SPREAD, ActPrograms, Recall
 
 
 class Learned(NamedTuple):
-    """What became of the messages of a roll: metrics and checks of each learn call, by learner."""
+    """What became of the messages of a roll: metrics and checks of each learn call, by learner.
+
+    What follows a store has one entry for all calls: ``Flow.repeats``.
+    """
 
     metrics: dict[str, list[Metrics]]
     finite: dict[str, list[Finite]]
@@ -54,8 +58,12 @@ class Segments:
         unrolls: Mapping[str, Unroll],
         recalls: Mapping[str, Recall | None],
         newest: Mapping[Leg, Tree],
+        filling: bool = False,
     ) -> tuple[States, Learned]:
-        """Take one unroll of each act through all pieces."""
+        """Take one unroll of each act through all pieces; while stores are ``filling``, nothing is drawn from them.
+
+        The states of stores are given away: those in ``states`` cannot be used any more.
+        """
         graph = self.flow.graph
         messages: dict[Leg, list[Tree]] = {(n, unroll_stream(graph, n)): [u] for n, u in unrolls.items()}
         states, learned = dict(states), Learned({}, {})
@@ -63,7 +71,7 @@ class Segments:
         given = rewards_given(messages) if self.host else None
         for piece in self._pieces:
             mine = {name: states[name] for name in piece.flow.names}
-            states_now, messages, metrics, finite = piece.run(mine, messages, recalls, newest, given)
+            states_now, messages, metrics, finite = piece.run(mine, messages, recalls, newest, given, filling)
             states |= states_now
             newest = {**newest, **piece.published(states)}  # what was published before is given away by now
             learned.metrics.update(metrics)
@@ -98,6 +106,7 @@ class _Piece:
         recalls: Mapping[str, Recall | None],
         newest: Mapping[Leg, Tree],
         given: Array | None,
+        filling: bool,
     ) -> tuple[States, dict[Leg, list[Tree]], dict[str, list[Metrics]], dict[str, list[Finite]]]:
         outside = {leg: newest[leg] for leg in self._reads if leg in newest}
         mine = {leg: found for leg, found in messages.items() if self._taken_here(leg)}
@@ -107,35 +116,45 @@ class _Piece:
             flowed = self.flow.run(states, on_host(mine), on_host(outside), given)
             return on_host(flowed.states), passing | flowed.out, flowed.metrics, flowed.finite
         found = {name: recall for name, recall in recalls.items() if name in self._acts}
-        program = self._program({leg: len(several) for leg, several in mine.items()}, found, outside)
-        flowed = program(states, mine, found, outside, given)
+        program = self._program({leg: len(several) for leg, several in mine.items()}, found, outside, filling)
+        kept = {name: states[name] for name in self.flow.kept}
+        others = {name: state for name, state in states.items() if name not in kept}
+        flowed = program(kept, others, mine, found, outside, given)
         return flowed.states, passing | flowed.out, flowed.metrics, flowed.finite
 
     def _taken_here(self, leg: Leg) -> bool:
         return any(s.source == leg[0] and s.name == leg[1] and s.target in self.flow.names for s in self._graph.streams)
 
     def _program(
-        self, counts: dict[Leg, int], recalls: Mapping[str, Recall | None], newest: Mapping[Leg, Tree]
+        self,
+        counts: dict[Leg, int],
+        recalls: Mapping[str, Recall | None],
+        newest: Mapping[Leg, Tree],
+        filling: bool,
     ) -> Callable[..., Flowed]:
-        key = tuple(sorted(counts.items()))
+        key = (filling, *sorted(counts.items()))
         if key not in self._programs:
             messages: Any = {leg: [UNROLL_SPREAD] * count for leg, count in counts.items()}
             shared, split_time = Spread.SHARED, Spread.SPLIT_TIME
             if any(leg[0] not in self._acts for leg in counts):  # what a map gave: one replica and one seed
                 messages = shared
-            takes = (shared, messages, dict.fromkeys(recalls, split_time), dict.fromkeys(newest, shared), Spread.PLAIN)
-            self._programs[key] = self._layout.wrap(self._traced, takes, shared)
+            by_act, by_leg = dict.fromkeys(recalls, split_time), dict.fromkeys(newest, shared)
+            takes = (shared, shared, messages, by_act, by_leg, Spread.PLAIN)
+            # What a store holds may be most of the memory: it is changed in place, and not copied.
+            self._programs[key] = self._layout.wrap(partial(self._traced, filling), takes, shared, donate=(0,))
         return self._programs[key]
 
     def _traced(
         self,
+        filling: bool,
+        kept: States,
         states: States,
         messages: dict[Leg, list[Tree]],
         recalls: Mapping[str, Recall | None],
         newest: Mapping[Leg, Tree],
         given: Array | None,
     ) -> Flowed:
-        return learn_from(self.flow, self._acts, states, messages, recalls, newest, given)
+        return learn_from(self.flow, self._acts, states | kept, messages, recalls, newest, given, filling)
 
 
 def learn_from(
@@ -146,6 +165,7 @@ def learn_from(
     recalls: Mapping[str, Recall | None],
     newest: Mapping[Leg, Tree],
     given: Array | None = None,
+    filling: bool = False,
 ) -> Flowed:
     """One pass of a pure flow: extras found again where act left them out, then all stages, then a look at the params.
 
@@ -159,7 +179,7 @@ def learn_from(
             (unroll,) = found[leg]
             params = flow.params(states, learner)
             found[leg] = [unroll._replace(extras=acts[name].again(params, unroll.carry, recall))]
-    flowed = flow.run(states, found, newest, given)
+    flowed = flow.run(states, found, newest, given, filling)
     finite = {
         name: [
             *calls[:-1],

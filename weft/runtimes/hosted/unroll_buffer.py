@@ -14,7 +14,7 @@ import numpy as np
 from weft.core.buffers import timestep_buffers
 from weft.core.specs import EnvSpec
 from weft.core.trees import tree_map
-from weft.core.types import Acted, Array, Timestep, Tree, Unroll
+from weft.core.types import Acted, Array, Finals, Timestep, Tree, Unroll
 from weft.graph.loops import policy_view
 from weft.runtimes.hosted.act_call import ActCall
 from weft.runtimes.hosted.blocks import Block, as_unroll, seen
@@ -107,7 +107,22 @@ class UnrollBuffer:
         for t, then, final in self._cuts:
             cut = self._flat(np.asarray(bootstrap(params, then, self._by_seed(final))))
             values[t] = np.where(steps.truncated[t + 1], cut, values[t])
+        if self.block.finals is not None:
+            self._write_finals(self.block.finals)
         self._cuts.clear()
+
+    def _write_finals(self, finals: Finals) -> None:
+        """The final observations of the episodes that were cut, in the order in which they were."""
+        steps, place = self.block.steps, np.asarray(finals.step)
+        place[...] = -1
+        for t, _, final in self._cuts:
+            cut = steps.truncated[t + 1] if steps.valid is None else steps.truncated[t + 1] & steps.valid[t + 1]
+            for row in np.flatnonzero(cut):
+                at = int(np.count_nonzero(place[:, row] >= 0))
+                if at == len(place):  # cut more often than its environment's spec says: a store leaves the rest out
+                    continue
+                place[at, row] = t
+                tree_map(lambda kept, x, at=at, row=row: np.copyto(kept[at, row], x[row]), finals.observation, final)
 
     def forget_cuts(self) -> None:
         """Drop what an unroll that will not be finished has left behind."""

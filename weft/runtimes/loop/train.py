@@ -16,11 +16,7 @@ from typing import Any
 
 import jax
 
-from weft.core.errors import (
-    EnvironmentFault,
-    RunError,
-    WorkerFailed,
-)
+from weft.core.errors import EnvironmentFault, RunError, WorkerFailed
 from weft.envs.guards import Trouble
 from weft.runtimes.actors import publishers_of
 from weft.runtimes.compiled.engine import MAX_DISPATCH, FusedEngine
@@ -102,13 +98,8 @@ class _Execution:
     def __init__(
         self, prepared: Prepared, settings: Settings, folder: RunFolder, interrupt: Interrupt, family: Family
     ) -> None:
-        self.family, self.prepared, self.settings, self.folder, self.interrupt = (
-            family,
-            prepared,
-            settings,
-            folder,
-            interrupt,
-        )
+        self.prepared, self.settings, self.folder = prepared, settings, folder
+        self.family, self.interrupt = family, interrupt
         self.counters = Counters(prepared.series, warm_up=prepared.warm_up)
         self.dispatch_size = 1
         self.on_summary: Callable[[dict[str, Any]], None] = lambda summary: None
@@ -235,7 +226,7 @@ class _Execution:
         prepared, folder, settings = self.prepared, self.folder, self.settings
         return open_telemetry(
             title=f"{prepared.name} · {prepared.source.name} · {prepared.plan} · seed {prepared.seed}",
-            total_steps=prepared.learn_steps * prepared.steps_per_learn * max(prepared.seeds, 1),
+            total_steps=prepared.env_steps,
             quiet=settings.quiet,
             metrics=folder.metrics,
             tensorboard=folder.tensorboard if settings.tensorboard else None,
@@ -297,20 +288,18 @@ class _Execution:
             telemetry.note(f"resumed {self.folder.path} at {counters.env_steps:,} env steps")
         dispatched = counters.learn_steps
         under_way: Callable[[], Report] | None = None
+        asked = 0  # learn steps of what is under way
         while dispatched < total or under_way is not None:
-            following = None
+            following, count = None, 0
             if dispatched < total and not self.interrupt:
                 count = min(self._dispatch_size(), total - dispatched)
                 following = engine.advance(count)
                 dispatched += count
             if under_way is not None:
-                self._take(under_way(), telemetry)
-                # A learner may have got several messages for one unroll, and have learned more often than asked.
-                dispatched = max(dispatched, counters.learn_steps)
-            under_way = following
+                dispatched = self._taken(under_way, dispatched, asked, telemetry)
+            under_way, asked = following, count
             if under_way is not None and not engine.asynchronous:
-                self._take(under_way(), telemetry)
-                dispatched = max(dispatched, counters.learn_steps)
+                dispatched = self._taken(under_way, dispatched, asked, telemetry)
                 under_way = None
             if self.interrupt and under_way is None:
                 telemetry.note("interrupted: saving, then leaving (a second interrupt leaves at once)")
@@ -325,13 +314,24 @@ class _Execution:
         if counters.learn_steps and not (self.prepared.synchrony.still and self._is_saved()):
             self.keeper.save_at_last(*self._state(engine), self.counters)
 
+    def _taken(self, under_way: Callable[[], Report], dispatched: int, asked: int, telemetry: Telemetry) -> int:
+        """Count a report of ``asked`` learn steps; returns ``dispatched``, put right by it. Waits for the report.
+
+        A learner with several messages for one unroll learns more often than asked, and not while a store fills.
+        """
+        before = self.counters.learn_steps
+        self._take(under_way(), telemetry)
+        made = self.counters.learn_steps - before
+        return max(dispatched - max(0, asked - made), self.counters.learn_steps)
+
     def _dispatch_size(self) -> int:
-        """About DISPATCH_SECONDS' worth, one at first: the result does not depend on it."""
-        seconds = self.counters.seconds_per_learn
+        """About DISPATCH_SECONDS' worth, one unroll's at first: the result does not depend on it."""
+        calls = self.prepared.calls_for_each_unroll
+        seconds = self.counters.seconds_per_learn * calls
         wanted = 1 if seconds == 0 else max(1, min(MAX_DISPATCH, int(DISPATCH_SECONDS / seconds)))
         # Not all at once: what workers did while learn was compiled is learned from in no time.
         self.dispatch_size = min(wanted, 2 * self.dispatch_size)
-        return self.dispatch_size
+        return self.dispatch_size * calls
 
     def _take(self, report: Report, telemetry: Telemetry) -> None:
         self.counters.take(report)

@@ -15,6 +15,9 @@ from weft.core.types import Timestep, Tree
 from weft.graph.algorithm import Algorithm
 from weft.graph.loops import policy_view, timestep_schema
 
+END = np.array(2**31 - 1, np.int32)
+"""The step that a trained policy is asked for: beyond the end of the run, where exploration is what it came to."""
+
 
 class Policy:
     """Acts for one environment, or for a batch of them that begin and end together.
@@ -37,7 +40,7 @@ class Policy:
                 if greedy and not undefined:
                     acted = algorithm.greedy(params, carry, timestep)
                 else:
-                    acted = algorithm.act(params, carry, timestep, key)
+                    acted = algorithm.act_at(params, carry, timestep, key, END)
                 return acted.action, acted.carry
 
             action, carry = jax.vmap(one)(carry, timestep, keys)

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import os
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from weft.core.errors import ConfigError
@@ -18,9 +19,11 @@ from weft.envs.guards import Guards, guarded
 from weft.envs.protocol import EnvSource
 from weft.graph.algorithm import Algorithm
 from weft.graph.graph import Graph
+from weft.graph.store import calls_for_each_unroll, unrolls_before_learning
 from weft.plans import Machine, Plan, catalogue, executable, needs_workers, resolve
 from weft.plans.fill import learners
 from weft.plans.rules import gradient_replicas, has_host_code, learner_replicas, one_state
+from weft.runtimes.prepare.memory import fits_in_memory
 from weft.runtimes.prepare.settings import MAX_SEED, RunConfig, Settings
 from weft.runtimes.synchrony import Synchrony, synchrony
 
@@ -75,13 +78,24 @@ class Prepared(RunConfig):
     @property
     def learn_steps(self) -> int:
         """Learn calls in the whole run."""
-        return math.ceil(self.steps / self.steps_per_learn)
+        passes = math.ceil(self.steps / self.steps_per_learn)
+        return max(0, passes - unrolls_before_learning(self.graph)) * self.calls_for_each_unroll
+
+    @cached_property
+    def calls_for_each_unroll(self) -> int:
+        """How often learn runs for each unroll of all environments: once, or as often as a store says."""
+        return calls_for_each_unroll(self.graph)
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps in the whole run, of all seeds: ``steps``, in whole unrolls."""
+        return math.ceil(self.steps / self.steps_per_learn) * self.steps_per_learn * max(self.seeds, 1)
 
     @property
     def steps_per_learn(self) -> int:
-        """Environment steps that one learn call of all replicas eats; for each seed.
+        """Environment steps that one learn call of all replicas eats; behind a store, its calls for one unroll.
 
-        Where gradients are applied as they come, a learn step is one of them: a grad replica's share.
+        For each seed. Where gradients are applied as they come, a learn step is one of them: a grad replica's share.
         """
         return self.envs * self.algorithm.unroll // self.updates_per_batch
 
@@ -125,13 +139,21 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
     if config.seed > MAX_SEED - config.seeds:
         raise ConfigError(f"seed must be between 0 and {MAX_SEED - config.seeds}, got {config.seed}")
     machine = Machine.here()
-    learn_steps = math.ceil(steps / (envs * max(algorithm.unroll, 1)))
+    learn_steps = unrolls = math.ceil(steps / (envs * max(algorithm.unroll, 1)))
+    each = unrolls * max(algorithm.unroll, 1)  # steps of one environment
     if learn_steps > MAX_LEARN_STEPS:
         raise ConfigError(
             f"{steps:,} steps are {learn_steps:,} learn steps of {envs} environments x {algorithm.unroll} steps; "
             f"at most {MAX_LEARN_STEPS:,} can be counted. Choose fewer steps, more environments or a longer unroll."
         )
-    whole = algorithm.bind(Spec(source.spec, envs, learn_steps)).graph()
+    whole = algorithm.bind(Spec(source.spec, envs, learn_steps, each)).graph()
+    learn_steps = (unrolls - unrolls_before_learning(whole)) * calls_for_each_unroll(whole)
+    if learn_steps < 1:
+        raise ConfigError(
+            f"{steps:,} steps are {unrolls:,} unrolls of {envs} environments x {algorithm.unroll} steps, and the "
+            f"algorithm begins to learn only with unroll {unrolls_before_learning(whole) + 1:,}. Choose more steps, or "
+            "let it begin earlier."
+        )
     plan = resolve(
         config.plan,
         whole,
@@ -144,6 +166,7 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
     whole.check()
     if must_run:
         executable(plan, whole, machine, envs=envs)
+        fits_in_memory(whole, plan, machine, config.seeds)
     replicas = learner_replicas(plan, whole)
     if config.seeds and (len(learners(plan, whole)) > 1 or source.spec.teams or has_host_code(whole)):
         raise ConfigError(
@@ -161,7 +184,7 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
     if lockstep and must_run:
         one_state(plan, whole)
     learn_steps *= _updates_per_batch(plan, whole, lockstep)
-    bound = algorithm.bind(Spec(source.spec, envs // replicas, learn_steps))
+    bound = algorithm.bind(Spec(source.spec, envs // replicas, learn_steps, each))
     graph = bound.graph()
     for fragment in graph.fragments:
         if isinstance(fragment.code, Algorithm) and fragment.code is not bound:

@@ -21,11 +21,13 @@ class LearnRole:
     def stage(self, fragment: Fragment, graph: Graph) -> Stage:
         """One learn call; what is not finite does not reach the params."""
         algorithm: Algorithm = fragment.code
+        told = [s.name for s in graph.out_of(fragment.name) if s.feedback]
 
         def run(state: TrainState, inputs: dict[str, Tree], params: dict[str, Tree], given: Array) -> Ran:
             (batch,) = inputs.values()
-            new, metrics = algorithm.learn(state, batch)
-            return refuse_bad(state, new, metrics, given)
+            new, metrics, feedback = algorithm.learn_and_tell(state, batch)
+            ran = refuse_bad(state, new, metrics, given)
+            return ran._replace(messages={name: [feedback] for name in told})
 
         return Stage(algorithm.init, run, lambda state: state.params)
 

@@ -7,6 +7,7 @@ by JAX's collectives.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -44,11 +45,11 @@ class LearnSide:
         (self.name,) = [name for name in publishers_of(graph) if name in side.fragments]
         self.batches = Batches(task, side)
         self.publisher = task.publisher(side, self.name) if side.rank == 0 else None
-        self._programs: Any = self.layout.wrap(
-            self._traced,
-            (Spread.SHARED, self.batches.spreads(), Spread.SPLIT_TIME),
-            Spread.SHARED,
-        )
+        # What a store holds may be most of the memory: it is changed in place, and not copied.
+        takes = (Spread.SHARED, Spread.SHARED, self.batches.spreads(), Spread.SPLIT_TIME)
+        self._learn_from: Any = self.layout.wrap(partial(self._traced, False), takes, Spread.SHARED, donate=(0,))
+        self._fill: Any = self.layout.wrap(partial(self._traced, True), takes, Spread.SHARED, donate=(0,))
+        self._filling = 0  # batches from now on that fill a store, and that nothing is learned from
         self._mean = self.layout.wrap(mean_over_replicas, (Spread.SPLIT,), Spread.SHARED)
         self.states: States = {}
         self._ahead: Ahead | None = None  # the program, while it is being compiled
@@ -58,7 +59,14 @@ class LearnSide:
         self._to_the_limit = self._in_order or len(task.blueprint.publishers) == 1
         self.context.saves = self._saved
 
-    def _traced(self, states: States, batches: dict[Any, tuple[Tree, ...]], noise: dict[str, Tree]) -> Flowed:
+    def _traced(
+        self,
+        filling: bool,
+        kept: States,
+        others: States,
+        batches: dict[Any, tuple[Tree, ...]],
+        noise: dict[str, Tree],
+    ) -> Flowed:
         messages: dict[Any, list[Tree]] = {}
         recalls: dict[str, Recall | None] = {}
         for leg, blocks in batches.items():
@@ -68,7 +76,12 @@ class LearnSide:
             messages[leg] = [as_message(whole)]
         # A barrier: what follows is then compiled as it is where the unroll comes in one piece, bit for bit.
         messages, recalls = jax.lax.optimization_barrier((messages, recalls))
-        return learn_from(self.flow, self.batches.acts, states, messages, recalls, {})
+        return learn_from(self.flow, self.batches.acts, others | kept, messages, recalls, {}, filling=filling)
+
+    def _parted(self) -> tuple[States, States]:
+        """The states of stores, which a program is given to change, and the others."""
+        kept = {name: self.states[name] for name in self.flow.kept}
+        return kept, {name: state for name, state in self.states.items() if name not in kept}
 
     def start(self) -> dict[str, Any]:
         """Begin from nothing, or from saved states; publishes the params."""
@@ -84,6 +97,7 @@ class LearnSide:
             shapes = jax.eval_shape(init, seed, indices)
             self.states = self._replicated({n: from_words(saved[n], shapes[n]) for n in self.flow.names})
         self.version = int(np.asarray(self.states[self.name].step))
+        self._filling = self.flow.waits(self.states)
         self.context.words[OfSide.JOINT] = 0
         self._publish()
         if self.layout.replicas == 1:  # one program of several learners begins when all of them are there
@@ -92,7 +106,7 @@ class LearnSide:
 
     def _compile(self) -> None:
         """Compile the program while environments make the first batch."""
-        self._programs.lower(self.states, *self.batches.shapes()).compile()
+        self._learn_from.lower(*self._parted(), *self.batches.shapes()).compile()
 
     def run(self) -> None:
         """Learn, for ever; raises Stopped at the run's end."""
@@ -133,29 +147,35 @@ class LearnSide:
             noise = jax.tree.map(lambda x: self._global(np.asarray(x), Spread.SPLIT_TIME), noise)
         joint = int(self.layout.replicas > 1)
         self.context.words[OfSide.JOINT] += joint  # it is not to blame for the time that it waits for the others
-        flowed: Flowed = self._programs(self.states, batches, noise)
-        calls, checks = flowed.metrics[self.name], flowed.finite[self.name]
-        figures = {name: float(np.asarray(value)) for name, value in mean_of(calls).items()}
+        filling = self._filling > 0
+        flowed: Flowed = (self._fill if filling else self._learn_from)(*self._parted(), batches, noise)
+        if filling:
+            self._filled(flowed)
+            return
+        entries, checks = flowed.metrics[self.name], flowed.finite[self.name]
+        calls = len(entries) * self.flow.repeats[self.name]
+        figures = {name: float(np.asarray(value)) for name, value in mean_of(entries).items()}
         learned = all(bool(np.asarray(ok.learned)) for ok in checks)
         rewards = all(bool(np.asarray(ok.rewards)) for ok in checks)
         jax.block_until_ready(flowed.states)
         self.context.words[OfSide.JOINT] += joint
         before, self.states = self.states, dict(flowed.states)
-        self.version += len(calls)
+        self.version += calls
         if not learned:
             keep_batch(self._task.inspect, self.version, self.batches.messages())
             self.states[self.name] = kept_where(False, self.states[self.name], before[self.name])
         self._publish()  # where nothing was learned, the params of before: others wait for the version
-        more = (len(calls) - 1) * self.batches.samples  # a map of its own side gave several for one
+        more = (len(entries) - 1) * self.batches.samples  # a map of its own side gave several for one
         if more:
             self.context.words[Fate.ADDED] += more
             self.context.words[Fate.TRAINED] += more
         self.batches.trained(self.version)  # not before: releasing a slot lets act start its next unroll
+        self._tell_figures(flowed)
         if self.rank == 0:
             body = {
                 "fragment": self.name,
                 "version": self.version,
-                "calls": len(calls),
+                "calls": calls,
                 "metrics": figures,
                 "learned": learned,
                 "rewards": rewards,
@@ -163,6 +183,20 @@ class LearnSide:
                 "lags": self.batches.take_lags(),
             }
             self.context.link.say("learned", body)
+
+    def _filled(self, flowed: Flowed) -> None:
+        """A store has kept the batch, and nothing was drawn: the params stay as they are."""
+        jax.block_until_ready(flowed.states)
+        self.states, self._filling = dict(flowed.states), self._filling - 1
+        self._tell_figures(flowed)
+        self.batches.trained(self.version)
+
+    def _tell_figures(self, flowed: Flowed) -> None:
+        """What fragments of the side that do not learn have measured."""
+        found = {name: entries[-1] for name, entries in flowed.metrics.items() if name != self.name}
+        if found and self.rank == 0:
+            figures = {f"{name}/{key}": float(np.asarray(x)) for name, all_ in found.items() for key, x in all_.items()}
+            self.context.link.say("figures", figures)
 
     def _agreed(self, mine: bool) -> bool:
         """Whether it is so for all learners, which must give their program messages of one form. Waits for them."""

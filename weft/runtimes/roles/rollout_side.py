@@ -190,8 +190,8 @@ class JaxRollout(_Rollout):
         indices = np.arange(self.lane.first, self.lane.first + self.lane.rows, dtype=np.int32)
         arguments = np.int32(self.task.seed), indices
         saved = self.task.lane_leaves(self.lane)
-        if saved is None:
-            self._state = self._init(*arguments)
+        if saved is None:  # its episodes begin anew, and its steps go on where an earlier life's ended
+            self._state = self._init(*arguments)._replace(step=jax.numpy.int32(self.writers[0].produced))
         else:
             self._state = jax.device_put(from_words(saved[""], jax.eval_shape(self._init, *arguments)))
         return {}

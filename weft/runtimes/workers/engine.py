@@ -107,7 +107,7 @@ class WorkersEngine:
                 break
         state, snapshots = self._saving.put_together(messages)
         self._states = self._saving.states_words(state)
-        trained = self._version * self.prepared.steps_per_learn
+        trained = self._version // self.prepared.calls_for_each_unroll * self.prepared.steps_per_learn
         ledger = self._ledger.ledger(trained, PATIENCE_SECONDS)
         for rows in self._rows.values():  # what was learned since the last report is in ``learn_steps``
             rows.clear()
@@ -116,7 +116,7 @@ class WorkersEngine:
             "samples": ledger.to_json(),
             "trained": self._ledger.trained(),
             "env_steps": self._ledger.env_steps(),
-            "steps": self._ledger.steps() if self.blueprint.synchrony.still else {},
+            "steps": self._ledger.steps(),
             "restarts": self._new_restarts(),
             "troubles": [list(trouble) for trouble in self._troubles],
             "snapshots": snapshots,
@@ -271,7 +271,7 @@ class WorkersEngine:
         launcher = self._pool.launcher
         self._gauges.look(launcher.account, calls)
         lags, figures = self._lags.figures(), self._gauges.figures(launcher.account) | self._figures
-        trained = self._version * self.prepared.steps_per_learn
+        trained = self._version // self.prepared.calls_for_each_unroll * self.prepared.steps_per_learn
         return Report(
             calls,
             self._ledger.env_steps(),

@@ -35,8 +35,9 @@ class AccountLedger:
     def open(self, account: Account, steps: Mapping[str, list[int]], version: int) -> None:
         """New workers count in ``account``.
 
-        ``steps``, where they go on exactly: of each fragment that makes unrolls, the steps that its environments have
-        made, by environment. The numbers of messages go on from there, and with them the noise.
+        ``steps``, where they go on: of each fragment that makes unrolls, the steps that its environments have made, by
+        environment. The numbers of messages go on from there, and with them the noise and the step that act is told.
+        Where nothing stood still there may be half an unroll among them, which is gone.
         """
         self._account = account
         for wire in self._counted:
@@ -44,8 +45,8 @@ class AccountLedger:
             made = steps.get(wire.source)
             if made is not None and wire.lane >= 0:
                 lane = self.blueprint.lanes[wire.lane]
-                words[OfWire.PRODUCED] = made[lane.first] * lane.rows
-                words[OfWire.SENT] = words[OfWire.TAKEN] = words[OfWire.PRODUCED] // wire.samples
+                words[OfWire.SENT] = words[OfWire.TAKEN] = made[lane.first] * lane.rows // wire.samples
+                words[OfWire.PRODUCED] = words[OfWire.SENT] * wire.samples
             words[OfWire.AFTER] = version
             now = (int(words[OfWire.SENT]), int(words[OfWire.TAKEN]), int(words[OfWire.PRODUCED]))
             self._before[wire.index] = now

@@ -1,7 +1,7 @@
 """From a graph and a plan to a blueprint, by rule: no fragment and no stream is known by its name. Pure.
 
 1. A replica of a group is a worker. In it, the environments with all their inference are one side; a fragment that
-   absorbs takes in the pure maps just before it; every other fragment is a side of its own.
+   absorbs takes in the pure maps and the stores just before it; every other fragment is a side of its own.
 2. Lanes are slices of the environments of each worker that has them: one slice where inference is in the same side,
    else about ``ring`` of them. They are numbered in the order of the environments.
 3. A side has a contiguous share of the lanes. So in lockstep a batch has the same environments in the same order under
@@ -149,14 +149,14 @@ class _Drafting:
         return list(dict.fromkeys(taken.get(name, (name,)) for name in names))
 
     def _with_maps(self, name: str, group: list[str]) -> tuple[str, ...]:
-        """A fragment and the pure maps of its group whose messages all end in it."""
+        """A fragment, and the pure maps and the stores of its group whose messages all end in it."""
         together = {name}
         while True:
             more = {
                 f.name
                 for f in self.graph.fragments
-                if f.name in group and f.name not in together and f.pure and isinstance(f.code, MapCode)
-                if set(f.code.reads) <= together
+                if f.name in group and f.name not in together and f.pure
+                if f.role.stores or (isinstance(f.code, MapCode) and set(f.code.reads) <= together)
                 if {s.target for s in self.graph.out_of(f.name)} <= together
             }
             if not more:
@@ -264,7 +264,10 @@ class _Drafting:
         return self._steps(before[0]) if before else 1
 
     def _max_lag(self, stream: Stream) -> int:
-        """In versions of this plan: where gradients are applied singly, each of a batch's is a version."""
+        """In versions of this plan: where gradients are applied singly, each of a batch's is a version.
+
+        Behind a store each of its draws is one.
+        """
         if not self.synchrony.each_gradient_counts:
             return self.synchrony.max_lag
         below, singly = [stream.target], 1
@@ -272,6 +275,8 @@ class _Drafting:
             fragment = self.graph.fragment(below.pop())
             if fragment.role.computes_gradients and not fragment.role.publishes:
                 singly = self._replicas(fragment.name)
+            if fragment.role.stores:
+                singly = fragment.code.draws(fragment.inputs[0].schema)
             if not fragment.role.publishes:
                 below += [s.target for s in self.graph.out_of(fragment.name) if s.counted]
         source = self.graph.fragment(stream.source)

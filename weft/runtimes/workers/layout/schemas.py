@@ -80,7 +80,9 @@ class Schemas:
             algorithm: Algorithm = fragment.code
             params = jax.eval_shape(algorithm.init, jax.eval_shape(lambda: jax.random.key(0))).params
             spec, acted = algorithm.spec.environment, acted_schema(algorithm, params)
-            return block_schema(spec, algorithm.unroll, rows, acted, extras=extras)
+            finals = fragment.output(wire.stream).schema.finals
+            room = 0 if finals is None else finals.step.shape[0]
+            return block_schema(spec, algorithm.unroll, rows, acted, extras=extras, finals=room)
         return fragment.output(wire.stream).schema
 
     def recalls(self, wire: Wire) -> bool:

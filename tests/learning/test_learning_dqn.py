@@ -1,0 +1,31 @@
+"""DQN with its tuned settings learns to a threshold, in seconds. Longer figures are in the docs."""
+
+from __future__ import annotations
+
+import pytest
+
+import weft
+
+THRESHOLDS = {  # environment, fields: steps, the return to reach (random play 22, the best possible 500)
+    ("CartPole-v1", ""): (150_000, 475),
+    ("weft:CartPole-v1", "prioritised"): (100_000, 400),
+    ("weft:CartPole-v1", "dueling"): (100_000, 400),
+}
+
+
+@pytest.mark.parametrize(("environment", "field"), THRESHOLDS, ids=["-".join(row) for row in THRESHOLDS])
+def test_learns(environment, field, tmp_path):
+    steps, threshold = THRESHOLDS[environment, field]
+    fields = {field: True} if field else {}
+    run = weft.train("dqn", environment, steps=steps, seed=1, root=tmp_path, quiet=True, tensorboard=False, **fields)
+    assert run.summary["exit"] == "finished"
+    assert run.summary["return_mean"] >= threshold
+
+
+def test_a_bandit_is_solved_at_once(tmp_path):
+    from toys import Bandit
+
+    algorithm = weft.DQN(unroll=8, hidden=(16,), batch=32, samples_per_insert=4.0, capacity=2048, learning_begins=64)
+    run = weft.train(algorithm, Bandit(), envs=8, steps=5_000, root=tmp_path, quiet=True, tensorboard=False, run="b")
+    assert run.summary["return_mean"] > 0.9  # of random play 0.25; 0.05 of the actions stay random
+    assert int(run.policy([1.0])) == 2

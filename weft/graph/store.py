@@ -1,0 +1,84 @@
+"""What a store's code must have, and what a graph with a store in it says of how often things run.
+
+A store takes unrolls when they come, and gives batches when learn wants them: so many for each unroll. Its code is an
+object of settings with pure functions of its state, such as those of ``weft.replay``, or one of your own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import jax
+
+from weft.core.types import Array, Metrics, Tree
+from weft.graph.fragment import Fragment, Schema
+from weft.graph.graph import Graph
+
+
+class Store(Protocol):
+    """Settings, and functions that JAX can trace. ``unroll`` is a message that it takes, or the shapes of one."""
+
+    def draws(self, unroll: Any) -> int:
+        """Batches that are drawn for each unroll; at least 1."""
+        ...
+
+    def fills(self, unroll: Any) -> int:
+        """Unrolls at a run's start that are only kept."""
+        ...
+
+    def init(self, unroll: Any, key: Array) -> Tree:
+        """An empty state."""
+        ...
+
+    def insert(self, held: Tree, unroll: Any) -> Tree:
+        """Keep an unroll."""
+        ...
+
+    def draw(self, held: Tree) -> tuple[Tree, Any]:
+        """A batch; always of the same shapes."""
+        ...
+
+    def feedback(self, held: Tree, message: Any) -> Tree:
+        """Take in what learn tells of a batch."""
+        ...
+
+    def waits(self, held: Tree) -> Array:
+        """[] int32: unrolls from now on that are only kept; 0 once something is drawn."""
+        ...
+
+    def figures(self, held: Tree) -> Metrics:
+        """What it counts: scalars by name."""
+        ...
+
+
+def batch_schema(store: Store, unroll: Schema) -> Schema:
+    """The shapes of what a store draws."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    held = jax.eval_shape(lambda key: store.init(unroll, key), key)
+    return jax.eval_shape(lambda held: store.draw(held)[1], held)
+
+
+def stores_of(graph: Graph) -> list[Fragment]:
+    """The stores of a graph."""
+    return [fragment for fragment in graph.fragments if fragment.role.stores]
+
+
+def calls_for_each_unroll(graph: Graph) -> int:
+    """How often learn runs for each unroll: once, or as often as a store says."""
+    return max((f.code.draws(f.inputs[0].schema) for f in stores_of(graph)), default=1)
+
+
+def unrolls_before_learning(graph: Graph) -> int:
+    """Unrolls at a run's start that no learn call follows."""
+    return max((f.code.fills(f.inputs[0].schema) for f in stores_of(graph)), default=0)
+
+
+def stored_bytes(graph: Graph) -> dict[str, int]:
+    """The memory that each store takes, in bytes, by its name."""
+    from weft.graph.stream import schema_bytes
+
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    return {
+        f.name: schema_bytes(jax.eval_shape(lambda key, f=f: f.code.init(f.inputs[0].schema, key), key))
+        for f in stores_of(graph)
+    }

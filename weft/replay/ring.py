@@ -1,0 +1,126 @@
+"""A ring of whole unrolls: the memory of a replay, as arrays, and how an unroll is written into it.
+
+Every observation is stored once. What a step led to is the observation of the step after it; only where there is none
+does a slot have a row more: one for what followed its last step, and one for each episode that it may have cut.
+
+    slot    rows of its observations, T + 1 + F
+    s       o[0] o[1] … o[T-1] | what followed | final observations of episodes that were cut
+    s + 1   o[T] …             |               |                    ``continues[s]``: o[T] is what followed o[T-1]
+
+A slot is followed by the next one only if that begins where it ended. That is looked at, not assumed: after a worker
+has died, or where messages of several lanes take turns, an unroll may be of other episodes than the one before it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from weft.core.types import Array, Tree, Unroll
+
+
+class Ring(NamedTuple):
+    """``S`` slots, each for an unroll of ``T`` steps of ``B`` environments."""
+
+    observation: Tree  # [S, T + 1 + F, B, ...]
+    action: Tree  # [S, T, B, ...]
+    reward: Array  # [S, T, B] float32
+    terminated: Array  # [S, T, B] bool
+    truncated: Array  # [S, T, B] bool
+    cut: Array  # [S, F, B] int32: the step that each final observation belongs to, or -1
+    continues: jax.Array  # [S, B] bool: the next slot begins where this one ended
+    inserted: Array  # [] int32: unrolls so far
+    action_mask: Array | None = None  # [S, T, B, choices]
+    valid: Array | None = None  # [S, T, B] bool
+
+    @property
+    def slots(self) -> int:
+        """S."""
+        return int(self.reward.shape[0])
+
+    @property
+    def length(self) -> int:
+        """T."""
+        return int(self.reward.shape[1])
+
+    @property
+    def envs(self) -> int:
+        """B."""
+        return int(self.reward.shape[2])
+
+    @property
+    def held(self) -> Array:
+        """[] int32: slots that are filled; they are the first ones."""
+        return jnp.minimum(self.inserted, self.slots)
+
+    def number(self, slot: Array) -> Array:
+        """The number of the unroll that a slot holds, from 0; negative where it is empty."""
+        newest = self.inserted - 1
+        return newest - (newest - slot) % self.slots
+
+
+def empty(unroll: Unroll, slots: int) -> Ring:
+    """A ring for unrolls like ``unroll`` (arrays or their shapes), with nothing in it."""
+    length, envs = unroll.reward.shape
+    finals = unroll.finals
+    count = 0 if finals is None else finals.step.shape[0]
+
+    def zeros(tree: Any, rows: int) -> Any:
+        return jax.tree.map(lambda x: jnp.zeros((slots, rows, *x.shape[1:]), x.dtype), tree)
+
+    return Ring(
+        observation=zeros(unroll.observation, length + 1 + count),
+        action=zeros(unroll.action, length),
+        reward=zeros(unroll.reward, length),
+        terminated=zeros(unroll.terminated, length),
+        truncated=zeros(unroll.truncated, length),
+        cut=jnp.full((slots, count, envs), -1, jnp.int32),
+        continues=jnp.zeros((slots, envs), jnp.bool_),
+        inserted=jnp.int32(0),
+        action_mask=zeros(unroll.action_mask, length),
+        valid=zeros(unroll.valid, length),
+    )
+
+
+def insert(ring: Ring, unroll: Unroll) -> Ring:
+    """Write an unroll over the oldest one. In place, where the caller gives the ring away."""
+    slot = ring.inserted % ring.slots
+    before = (ring.inserted - 1) % ring.slots
+    joined = (ring.inserted > 0) & _begins_where(ring, before, unroll)
+    continues = ring.continues.at[before].set(joined).at[slot].set(False)
+    rows = jax.tree.map(
+        lambda steps, last, *final: jnp.concatenate([steps, last[None], *final]),
+        unroll.observation,
+        unroll.last_observation,
+        *([] if unroll.finals is None else [unroll.finals.observation]),
+    )
+
+    def write(place: Any, now: Any) -> Any:
+        return jax.tree.map(lambda all_, one: all_.at[slot].set(one), place, now)
+
+    # An environment that may fail leaves its marks out where all records are valid.
+    valid = jnp.ones_like(unroll.terminated) if ring.valid is not None and unroll.valid is None else unroll.valid
+    return Ring(
+        observation=write(ring.observation, rows),
+        action=write(ring.action, unroll.action),
+        reward=write(ring.reward, unroll.reward),
+        terminated=write(ring.terminated, unroll.terminated),
+        truncated=write(ring.truncated, unroll.truncated),
+        cut=ring.cut if unroll.finals is None else write(ring.cut, unroll.finals.step),
+        continues=continues,
+        inserted=ring.inserted + 1,
+        action_mask=write(ring.action_mask, unroll.action_mask),
+        valid=write(ring.valid, valid),
+    )
+
+
+def _begins_where(ring: Ring, slot: Array, unroll: Unroll) -> Array:
+    """``[B]`` bool: whether an unroll's first observation is what followed the last step of a slot."""
+    ended = ring.terminated[slot, -1] | ring.truncated[slot, -1]
+    same = [ended == unroll.first[0]]
+    for kept, now in zip(jax.tree.leaves(ring.observation), jax.tree.leaves(unroll.observation), strict=True):
+        equal = kept[slot, ring.length] == now[0]
+        same.append(equal.reshape((ring.envs, -1)).all(-1))
+    return jnp.stack(same).all(0)

@@ -1,0 +1,137 @@
+"""Uniform replay: every step that is held is drawn with the same probability.
+
+A replay is a frozen dataclass of settings with pure functions of its state, as an algorithm is. It is the code of a
+store: ``weft.graph.store`` says what that must have.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from weft.core.errors import ConfigError
+from weft.core.types import Array, Metrics, Transitions, Tree, Unroll
+from weft.ops.rewards import reshaped
+from weft.replay.returns import transitions
+from weft.replay.ring import Ring, empty, insert
+
+MAX_STEPS = 2**31 - 1
+"""Steps are numbered in 32 bits."""
+
+
+class Held(NamedTuple):
+    """The state of a replay."""
+
+    ring: Ring
+    key: Array  # [] of its draws
+    drawn: Array  # [] int32: batches so far
+
+
+@dataclass(frozen=True)
+class UniformReplay:
+    """Keeps the newest ``capacity`` steps, in whole unrolls, and gives batches of them. Its state is a ``Held``."""
+
+    capacity: int = 100_000  # steps of all environments together
+    batch: int = 64  # steps in a batch
+    samples_per_insert: float = 8.0  # how often a step is drawn on average, as long as it is held
+    begin: int = 1_000  # steps that are held before the first batch is drawn
+    n_step: int = 1
+    discount: float = 0.99
+    reward_scale: float = 1.0  # rewards are multiplied by this
+    reward_clip: float | None = None  # and then clipped to between -this and this, each before they are added up
+
+    # ---- sizes, from the shapes of an unroll ------------------------------------------------------------------------
+
+    def slots(self, unroll: Unroll) -> int:
+        """Unrolls that are kept."""
+        return max(1, self.capacity // _steps(unroll))
+
+    def draws(self, unroll: Unroll) -> int:
+        """Batches that are drawn for each unroll: the ratio's, rounded to a whole number."""
+        return max(1, round(self.samples_per_insert * _steps(unroll) / self.batch))
+
+    def fills(self, unroll: Unroll) -> int:
+        """Unrolls that are only kept, before the first of which something is drawn."""
+        return max(1, math.ceil(self.begin / _steps(unroll))) - 1
+
+    def check(self, owner: str, length: int, envs: int) -> None:
+        """Raise ConfigError where nothing could be drawn; ``owner`` names whose settings they are."""
+        steps = length * envs
+        for name in ("capacity", "batch", "n_step", "begin"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{owner}: {name} must be at least 1, got {getattr(self, name)}")
+        if not (math.isfinite(self.samples_per_insert) and self.samples_per_insert > 0):
+            raise ConfigError(f"{owner}: samples_per_insert must be above 0, got {self.samples_per_insert}")
+        if self.capacity < self.batch:
+            raise ConfigError(
+                f"{owner}: a replay of {self.capacity:,} steps is smaller than a batch of {self.batch:,}. Choose a "
+                f"capacity of at least {self.batch:,}, or a smaller batch."
+            )
+        if self.capacity < steps:
+            raise ConfigError(
+                f"{owner}: a replay of {self.capacity:,} steps does not hold one unroll of {length} steps x {envs} "
+                f"environments, {steps:,} in all. Choose a larger capacity, a shorter unroll or fewer environments."
+            )
+        if self.capacity > MAX_STEPS:
+            raise ConfigError(f"{owner}: a replay holds at most {MAX_STEPS:,} steps, got {self.capacity:,}")
+        if self.begin > self.capacity // steps * steps:
+            raise ConfigError(
+                f"{owner}: drawing would begin with {self.begin:,} steps, and a replay of {self.capacity:,} holds "
+                f"{self.capacity // steps * steps:,} in whole unrolls: it would never begin."
+            )
+        if round(self.samples_per_insert * steps / self.batch) < 1:
+            least = math.ceil(self.batch / self.samples_per_insert)
+            raise ConfigError(
+                f"{owner}: an unroll of {length} steps x {envs} environments brings {steps:,} steps, and "
+                f"{self.samples_per_insert:g} samples for each are less than half a batch of {self.batch}. Use unrolls "
+                f"of {least:,} steps in all, a smaller batch, or more samples_per_insert."
+            )
+
+    # ---- the store --------------------------------------------------------------------------------------------------
+
+    def init(self, unroll: Unroll, key: Array) -> Tree:
+        """An empty replay for unrolls of these shapes."""
+        return Held(empty(unroll, self.slots(unroll)), key, jnp.int32(0))
+
+    def insert(self, held: Tree, unroll: Unroll) -> Tree:
+        """Keep an unroll, in place of the oldest where the replay is full."""
+        return held._replace(ring=insert(held.ring, self._shaped(unroll)))
+
+    def _shaped(self, unroll: Unroll) -> Unroll:
+        return unroll._replace(reward=reshaped(unroll.reward, self.reward_scale, self.reward_clip))
+
+    def draw(self, held: Tree) -> tuple[Tree, Transitions]:
+        """A batch, drawn with replacement."""
+        key, ring = jax.random.fold_in(held.key, held.drawn), held.ring
+        position = jax.random.randint(key, (self.batch,), 0, ring.held * ring.length * ring.envs)
+        batch = transitions(ring, position, self.n_step, self.discount)
+        return held._replace(drawn=held.drawn + 1), batch
+
+    def feedback(self, held: Tree, message: Tree) -> Tree:
+        """Nothing depends on what learn says of a batch."""
+        return held
+
+    def waits(self, held: Tree) -> Array:
+        """[] int32: unrolls that are only kept from now on, before something is drawn."""
+        steps = held.ring.length * held.ring.envs
+        return jnp.maximum(0, max(1, math.ceil(self.begin / steps)) - 1 - held.ring.inserted)
+
+    def figures(self, held: Tree) -> Metrics:
+        """What is counted, in steps: inserted = held + evicted; and how many were drawn."""
+        ring = held.ring
+        each = jnp.float32(ring.length * ring.envs)
+        return {
+            "inserted": ring.inserted * each,
+            "held": ring.held * each,
+            "evicted": (ring.inserted - ring.held) * each,
+            "sampled": held.drawn * jnp.float32(self.batch),
+        }
+
+
+def _steps(unroll: Any) -> int:
+    """Environment steps in an unroll."""
+    return int(unroll.reward.shape[0] * unroll.reward.shape[1])

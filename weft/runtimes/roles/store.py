@@ -1,0 +1,43 @@
+"""The role of a replay: unrolls in; batches out, as often as its ratio says; what learn tells of them back in.
+
+A fragment of this role has a ``weft.graph.store.Store`` as its code.
+"""
+
+from __future__ import annotations
+
+from weft.core.types import Array, Tree
+from weft.graph.fragment import Fragment
+from weft.graph.graph import Graph
+from weft.graph.store import Store
+from weft.runtimes.flow import Draws, Ran, Stage
+
+
+class StoreRole:
+    """How a store runs: in the program of what follows it."""
+
+    def stage(self, fragment: Fragment, graph: Graph) -> Stage:
+        """Keep what comes; draw from it."""
+        store: Store = fragment.code
+        (out,) = fragment.outputs
+        taken = next(s for s in graph.into(fragment.name) if s.counted)
+
+        def init(key: Array) -> Tree:
+            return store.init(taken.schema, key)
+
+        def run(held: Tree, inputs: dict[str, Tree], params: dict[str, Tree], given: Array) -> Ran:
+            held = store.insert(held, inputs[taken.name])
+            return Ran(held, {}, store.figures(held))
+
+        def draw(held: Tree) -> tuple[Tree, dict[str, Tree]]:
+            held, batch = store.draw(held)
+            return held, {out.name: batch}
+
+        def tell(held: Tree, messages: dict[str, Tree]) -> Tree:
+            for message in messages.values():
+                held = store.feedback(held, message)
+            return held
+
+        return Stage(init, run, draws=Draws(store.draws(taken.schema), draw, tell, store.waits))
+
+
+STORE = StoreRole()
