@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from weft.plans.plan import Plan
     from weft.replay.prioritised import PrioritisedReplay
     from weft.replay.uniform import UniformReplay
-    from weft.runtimes.flow import Ran, Stage
     from weft.runtimes.policies.run import Run
     from weft.runtimes.roles.role import MessageRole
+    from weft.runtimes.stage import Ran, Stage
 
 _HOME = {
     "A2C": "weft.algorithms.a2c",
@@ -82,8 +82,8 @@ _HOME = {
     "PrioritisedReplay": "weft.replay.prioritised",
     "UniformReplay": "weft.replay.uniform",
     "MessageRole": "weft.runtimes.roles.role",
-    "Stage": "weft.runtimes.flow",
-    "Ran": "weft.runtimes.flow",
+    "Stage": "weft.runtimes.stage",
+    "Ran": "weft.runtimes.stage",
 }
 
 __all__ = [

@@ -24,7 +24,7 @@ class SumRole(MessageRole):
     """A learner by hand: its state is the sum of what it got, which it publishes."""
 
     def stage(self, fragment, graph):
-        from weft.runtimes.flow import Ran, Stage
+        from weft.runtimes.stage import Ran, Stage
 
         def run(state, inputs, params, given):
             total = state["sum"] + sum(inputs.values())

@@ -21,12 +21,13 @@ from tasks import Office
 import weft
 from weft.core.specs import Box, Discrete, EnvSpec
 from weft.core.types import TrainState
-from weft.runtimes.flow import Finite, Flowed
+from weft.runtimes.flow import Flowed
 from weft.runtimes.hosted.blocks import as_message
 from weft.runtimes.roles.apply_side import ApplySide
 from weft.runtimes.roles.grad_side import GradSide
 from weft.runtimes.roles.learn_side import LearnSide
 from weft.runtimes.roles.message_side import MessageSide
+from weft.runtimes.stage import Finite
 from weft.runtimes.workers.counting.account import Account, OfSide
 from weft.runtimes.workers.counting.ledger import AccountLedger
 from weft.runtimes.workers.layout.blueprint import Side, Wire

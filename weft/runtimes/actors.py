@@ -6,7 +6,7 @@ from weft.core.errors import GraphError
 from weft.graph.graph import Graph
 from weft.graph.stream import Delivery, Rhythm
 from weft.runtimes.compiled.rollout import Actor
-from weft.runtimes.flow import Leg
+from weft.runtimes.stage import Leg
 
 
 def steps_of(graph: Graph) -> str:

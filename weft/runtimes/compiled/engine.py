@@ -23,8 +23,9 @@ from weft.runtimes.actors import actors_of, params_legs, publishers_of, samples_
 from weft.runtimes.compiled.episodes import EpisodeSlices
 from weft.runtimes.compiled.replicas import AXIS, Layout, Spread
 from weft.runtimes.compiled.rollout import LoopState, make_rollout
-from weft.runtimes.flow import Finite, Flow, States, all_finite, flat_metrics, kept_where, rewards_given
+from weft.runtimes.flow import Flow, all_finite, flat_metrics, kept_where, rewards_given
 from weft.runtimes.loop.engine import Episode, Report
+from weft.runtimes.stage import Finite, States
 
 MAX_DISPATCH = 128
 """Iterations in one dispatch at most: the report of each is kept on the device until the dispatch ends."""
@@ -163,7 +164,8 @@ class FusedEngine:
         self._state, (report, good) = run(self._state, jnp.int32(iterations))
 
         def fetch() -> Report:
-            return self._read(jax.device_get(report), bool(np.all(jax.device_get(good))), iterations, calls)
+            read = self._read(jax.device_get(report), bool(np.all(jax.device_get(good))), iterations, calls)
+            return read._replace(unmade=max(0, learn_steps - calls))
 
         return fetch
 

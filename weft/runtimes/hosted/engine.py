@@ -22,11 +22,12 @@ from weft.envs.protocol import EnvSource
 from weft.graph.graph import Graph
 from weft.runtimes.actors import act_names, params_legs, publishers_of, samples_eaten, steps_of
 from weft.runtimes.compiled.replicas import Layout
-from weft.runtimes.flow import Finite, Flow, States, flat_metrics, kept_where, on_host
+from weft.runtimes.flow import Flow, flat_metrics, kept_where, on_host
 from weft.runtimes.hosted.programs import Recall
 from weft.runtimes.hosted.segments import Learned
 from weft.runtimes.loop.bad_steps import keep_batch
 from weft.runtimes.loop.engine import Episode, Report
+from weft.runtimes.stage import Finite, States
 
 Episodes = list[list[Episode]]
 
@@ -230,6 +231,7 @@ class HostedEngine:
                 figures=measured,
                 troubles=tuple(troubles),
                 learned=np.stack(went_well) if went_well else None,
+                unmade=max(0, learn_steps - learn_calls),
             )
 
         return fetch

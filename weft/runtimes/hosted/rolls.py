@@ -19,7 +19,7 @@ from weft.runtimes.actors import actors_of, goes_unmarked
 from weft.runtimes.compiled.engine import episodes_of
 from weft.runtimes.compiled.replicas import Layout, Spread
 from weft.runtimes.compiled.rollout import Actor, broadcast, make_rollout
-from weft.runtimes.flow import Flow, States
+from weft.runtimes.flow import Flow
 from weft.runtimes.hosted.blocks import all_valid, allocate_block, block_schema, unmarked
 from weft.runtimes.hosted.engine import Episodes, Roll, Rolled
 from weft.runtimes.hosted.programs import Recall, act_programs
@@ -32,6 +32,7 @@ from weft.runtimes.hosted.rolling import (
 )
 from weft.runtimes.hosted.segments import Segments
 from weft.runtimes.hosted.unroll_buffer import Ended, UnrollBuffer
+from weft.runtimes.stage import States
 
 
 def make_roll(graph: Graph, source: EnvSource, layout: Layout, envs: int, seed: int) -> tuple[Roll, Segments]:

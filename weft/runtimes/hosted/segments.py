@@ -11,8 +11,9 @@ from weft.graph.graph import Graph
 from weft.graph.stream import Delivery
 from weft.runtimes.actors import learner_of, unroll_stream
 from weft.runtimes.compiled.replicas import Layout, Spread
-from weft.runtimes.flow import Finite, Flow, Flowed, Leg, States, all_finite, message_inputs, on_host, rewards_given
+from weft.runtimes.flow import Flow, Flowed, all_finite, message_inputs, on_host, rewards_given
 from weft.runtimes.hosted.programs import UNROLL_SPREAD, ActPrograms, Recall
+from weft.runtimes.stage import Finite, Leg, States
 
 
 class Learned(NamedTuple):

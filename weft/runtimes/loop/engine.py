@@ -36,6 +36,7 @@ class Report(NamedTuple):
     learned: np.ndarray[Any, Any] | None = None  # [learn_steps] or [learn_steps, seeds] bool; False: it was refused
     kept: bool = True  # False: the params themselves are not finite, and what was before them is gone
     troubles: tuple[Trouble, ...] = ()  # what environments met and did not end the run
+    unmade: int = 0  # learn steps that were asked for and not made: a store was being filled
     streams: dict[str, dict[str, float]] = {}  # noqa: RUF012  between workers: messages a second, bytes of one
 
 

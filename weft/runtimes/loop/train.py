@@ -288,18 +288,17 @@ class _Execution:
             telemetry.note(f"resumed {self.folder.path} at {counters.env_steps:,} env steps")
         dispatched = counters.learn_steps
         under_way: Callable[[], Report] | None = None
-        asked = 0  # learn steps of what is under way
         while dispatched < total or under_way is not None:
-            following, count = None, 0
+            following = None
             if dispatched < total and not self.interrupt:
                 count = min(self._dispatch_size(), total - dispatched)
                 following = engine.advance(count)
                 dispatched += count
             if under_way is not None:
-                dispatched = self._taken(under_way, dispatched, asked, telemetry)
-            under_way, asked = following, count
+                dispatched = self._taken(under_way(), dispatched, telemetry)
+            under_way = following
             if under_way is not None and not engine.asynchronous:
-                dispatched = self._taken(under_way, dispatched, asked, telemetry)
+                dispatched = self._taken(under_way(), dispatched, telemetry)
                 under_way = None
             if self.interrupt and under_way is None:
                 telemetry.note("interrupted: saving, then leaving (a second interrupt leaves at once)")
@@ -307,22 +306,20 @@ class _Execution:
             self.keeper.look()
             if self.keeper.is_due(counters.env_steps) and dispatched < total:
                 if under_way is not None:
-                    self._take(under_way(), telemetry)
+                    dispatched = self._taken(under_way(), dispatched, telemetry)
                     under_way = None
                 self.keeper.save(*self._state(engine), self.counters)
         # Where all is still, nothing changes without a learn step, and workers that have just begun cannot be saved.
         if counters.learn_steps and not (self.prepared.synchrony.still and self._is_saved()):
             self.keeper.save_at_last(*self._state(engine), self.counters)
 
-    def _taken(self, under_way: Callable[[], Report], dispatched: int, asked: int, telemetry: Telemetry) -> int:
-        """Count a report of ``asked`` learn steps; returns ``dispatched``, put right by it. Waits for the report.
+    def _taken(self, report: Report, dispatched: int, telemetry: Telemetry) -> int:
+        """Count a report; returns ``dispatched``, put right by it.
 
-        A learner with several messages for one unroll learns more often than asked, and not while a store fills.
+        A learner with several messages for one unroll learns more often than asked, and not at all while a store fills.
         """
-        before = self.counters.learn_steps
-        self._take(under_way(), telemetry)
-        made = self.counters.learn_steps - before
-        return max(dispatched - max(0, asked - made), self.counters.learn_steps)
+        self._take(report, telemetry)
+        return max(dispatched - report.unmade, self.counters.learn_steps)
 
     def _dispatch_size(self) -> int:
         """About DISPATCH_SECONDS' worth, one unroll's at first: the result does not depend on it."""

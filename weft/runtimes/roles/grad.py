@@ -11,7 +11,7 @@ from weft.core.types import Array, Gradients, Metrics, Tree
 from weft.graph.algorithm import Algorithm
 from weft.graph.fragment import Fragment
 from weft.graph.graph import Graph
-from weft.runtimes.flow import Ran, Stage
+from weft.runtimes.stage import Ran, Stage
 
 
 class GradRole:

@@ -13,8 +13,9 @@ import jax
 import numpy as np
 
 from weft.core.types import Array, Tree
-from weft.runtimes.flow import Flow, Leg, States
+from weft.runtimes.flow import Flow
 from weft.runtimes.hosted.blocks import Block, as_message, seen
+from weft.runtimes.stage import Leg, States
 from weft.runtimes.workers.batches import Batches
 from weft.runtimes.workers.counting.account import Fate
 from weft.runtimes.workers.counting.ledger import taken_and_not_sent

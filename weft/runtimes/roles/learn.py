@@ -12,7 +12,7 @@ from weft.core.types import Array, Metrics, TrainState, Tree
 from weft.graph.algorithm import Algorithm
 from weft.graph.fragment import Fragment
 from weft.graph.graph import Graph
-from weft.runtimes.flow import Finite, Ran, Stage
+from weft.runtimes.stage import Finite, Ran, Stage
 
 
 class LearnRole:

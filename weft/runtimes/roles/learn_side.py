@@ -7,7 +7,6 @@ by JAX's collectives.
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -18,11 +17,10 @@ from weft.core.types import Tree
 from weft.runtimes.actors import publishers_of
 from weft.runtimes.compiled.engine import mean_of
 from weft.runtimes.compiled.replicas import Layout, Spread
-from weft.runtimes.flow import Flow, Flowed, States, kept_where
-from weft.runtimes.hosted.blocks import Block, as_message, seen
-from weft.runtimes.hosted.programs import Recall
-from weft.runtimes.hosted.segments import learn_from
+from weft.runtimes.flow import Flow, Flowed, kept_where
 from weft.runtimes.loop.bad_steps import keep_batch
+from weft.runtimes.roles.learn_program import LearnProgram
+from weft.runtimes.stage import States
 from weft.runtimes.workers.ahead import Ahead
 from weft.runtimes.workers.batches import Batches
 from weft.runtimes.workers.counting.account import Fate, OfSide
@@ -45,10 +43,8 @@ class LearnSide:
         (self.name,) = [name for name in publishers_of(graph) if name in side.fragments]
         self.batches = Batches(task, side)
         self.publisher = task.publisher(side, self.name) if side.rank == 0 else None
-        # What a store holds may be most of the memory: it is changed in place, and not copied.
-        takes = (Spread.SHARED, Spread.SHARED, self.batches.spreads(), Spread.SPLIT_TIME)
-        self._learn_from: Any = self.layout.wrap(partial(self._traced, False), takes, Spread.SHARED, donate=(0,))
-        self._fill: Any = self.layout.wrap(partial(self._traced, True), takes, Spread.SHARED, donate=(0,))
+        self._learn_from = LearnProgram(self.flow, self.layout, self.batches)
+        self._fill = LearnProgram(self.flow, self.layout, self.batches, filling=True)
         self._filling = 0  # batches from now on that fill a store, and that nothing is learned from
         self._mean = self.layout.wrap(mean_over_replicas, (Spread.SPLIT,), Spread.SHARED)
         self.states: States = {}
@@ -58,25 +54,6 @@ class LearnSide:
         # One of several learners need not have come as far as the others when it is saved.
         self._to_the_limit = self._in_order or len(task.blueprint.publishers) == 1
         self.context.saves = self._saved
-
-    def _traced(
-        self,
-        filling: bool,
-        kept: States,
-        others: States,
-        batches: dict[Any, tuple[Tree, ...]],
-        noise: dict[str, Tree],
-    ) -> Flowed:
-        messages: dict[Any, list[Tree]] = {}
-        recalls: dict[str, Recall | None] = {}
-        for leg, blocks in batches.items():
-            whole = self.batches.joined(leg, blocks)
-            if isinstance(whole, Block) and leg[0] in noise:
-                recalls[leg[0]] = Recall(seen(whole), noise[leg[0]])
-            messages[leg] = [as_message(whole)]
-        # A barrier: what follows is then compiled as it is where the unroll comes in one piece, bit for bit.
-        messages, recalls = jax.lax.optimization_barrier((messages, recalls))
-        return learn_from(self.flow, self.batches.acts, others | kept, messages, recalls, {}, filling=filling)
 
     def _parted(self) -> tuple[States, States]:
         """The states of stores, which a program is given to change, and the others."""
@@ -106,7 +83,7 @@ class LearnSide:
 
     def _compile(self) -> None:
         """Compile the program while environments make the first batch."""
-        self._learn_from.lower(*self._parted(), *self.batches.shapes()).compile()
+        self._learn_from.compile(*self._parted())
 
     def run(self) -> None:
         """Learn, for ever; raises Stopped at the run's end."""

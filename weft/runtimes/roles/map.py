@@ -15,8 +15,8 @@ from weft.core.errors import GraphError
 from weft.core.types import Array, Tree
 from weft.graph.fragment import Fragment, MapCode, Schema
 from weft.graph.graph import Graph, naming, schema_difference, step_messages
-from weft.runtimes.flow import Ran, Stage
 from weft.runtimes.roles.role import MessageRole
+from weft.runtimes.stage import Ran, Stage
 
 
 class MapRole(MessageRole):

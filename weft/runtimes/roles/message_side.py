@@ -22,9 +22,10 @@ import numpy as np
 from weft.core.errors import GraphError
 from weft.core.types import Metrics, Tree
 from weft.graph.stream import Delivery
-from weft.runtimes.flow import Flow, Leg, States
+from weft.runtimes.flow import Flow
 from weft.runtimes.hosted.blocks import as_message
 from weft.runtimes.messages import Form, cut, join, join_on_host
+from weft.runtimes.stage import Leg, States
 from weft.runtimes.workers.counting.account import Fate, OfWire
 from weft.runtimes.workers.counting.ledger import taken_and_not_sent
 from weft.runtimes.workers.lane_checkpoint import from_words, to_words

@@ -14,7 +14,7 @@ from typing import Any
 from weft.core.errors import GraphError
 from weft.graph.fragment import Fragment
 from weft.graph.graph import Graph
-from weft.runtimes.flow import Stage
+from weft.runtimes.stage import Stage
 
 
 class MessageRole:

@@ -9,7 +9,7 @@ from weft.core.types import Array, Tree
 from weft.graph.fragment import Fragment
 from weft.graph.graph import Graph
 from weft.graph.store import Store
-from weft.runtimes.flow import Draws, Ran, Stage
+from weft.runtimes.stage import Draws, Ran, Stage
 
 
 class StoreRole:

@@ -15,10 +15,10 @@ from weft.core.keys import env_keys, fragment_key
 from weft.core.types import Array, Tree
 from weft.runtimes.actors import goes_unmarked
 from weft.runtimes.compiled.replicas import Layout
-from weft.runtimes.flow import Leg
 from weft.runtimes.hosted.blocks import Block, all_valid, unmarked
 from weft.runtimes.hosted.programs import ActPrograms, act_programs
 from weft.runtimes.messages import Form, join
+from weft.runtimes.stage import Leg
 from weft.runtimes.workers.collector import Collector
 from weft.runtimes.workers.layout.blueprint import Side, Wire
 from weft.runtimes.workers.wires import WireReader

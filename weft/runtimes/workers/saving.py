@@ -11,8 +11,9 @@ from weft.core.types import Tree
 from weft.graph.role import role
 from weft.runtimes.actors import actors_of
 from weft.runtimes.compiled.rollout import make_rollout
-from weft.runtimes.flow import Flow, States
+from weft.runtimes.flow import Flow
 from weft.runtimes.prepare.config import Prepared
+from weft.runtimes.stage import States
 from weft.runtimes.workers.control.link import LinkMessage
 from weft.runtimes.workers.lane_checkpoint import from_words, join_rows, lane_schema, to_words
 from weft.runtimes.workers.layout.blueprint import Blueprint

@@ -27,8 +27,8 @@ from weft.streams.registry import create, open_reader, open_writer
 if TYPE_CHECKING:  # what loads JAX
     from weft.graph.algorithm import Algorithm
     from weft.runtimes.compiled.rollout import Actor
-    from weft.runtimes.flow import Leg
     from weft.runtimes.hosted.unroll_buffer import UnrollBuffer
+    from weft.runtimes.stage import Leg
     from weft.runtimes.workers.layout.schemas import Schemas
     from weft.runtimes.workers.left import Left
     from weft.runtimes.workers.unroll_writer import UnrollWriter
