@@ -52,8 +52,9 @@ COUNTED = {
 """The named plans that run, with counts that do not depend on the machine."""
 ENVS, LEARN_STEPS, SEED = 8, 20, 3
 TOLERANCE = 1e-5
-"""Other groups act and learn in batches of other shapes, whose sums XLA takes in another order; that moves a float32
-by a few units in its last place. Each Adam step moves a weight by up to 0.01, and a thousandth of that is let pass."""
+"""Other groups act and learn in batches of other shapes, whose sums XLA takes in another order; and it compiles a
+program in parts, and what else is in a part decides which products and sums it joins. That moves a float32 by a few
+units in its last place. Each Adam step moves a weight by up to 0.01, and a thousandth of that is let pass."""
 
 
 class Learned(NamedTuple):

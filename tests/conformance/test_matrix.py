@@ -55,7 +55,7 @@ REFUSED = [
     for p in PLANS
     if p not in COUNTED or (p == "central" and a.startswith("ppo")) or (a == "dqn" and p not in ONE_STORE)
 ]
-AT_LENGTH = {("a2c", "actors"), ("ppo", "seed")}  # in make slow
+AT_LENGTH = {("a2c", "actors"), ("ppo", "seed"), ("dqn", "seed")}  # in make slow
 
 
 @pytest.mark.parametrize(

@@ -51,4 +51,6 @@ def test_no_sample_is_trained_on_twice_and_each_is_accounted_for(plan, hit, kill
     on_their_way = samples["in_flight"] + sum(samples["dropped"].values()) + 2 * ENVS * UNROLL
     assert 0 <= unique - samples["trained"] <= on_their_way
     # A kill may come between a step and its being counted; the probe makes one step, in the launcher and in workers.
-    assert abs(made(tmp_path) - samples["produced"]) <= (kills + 1) * (ENVS + 2)
+    # Environments do not stand still either until the run has ended: they go on while a lane has one of its two slots.
+    uncounted, missed = made(tmp_path) - samples["produced"], (kills + 1) * (ENVS + 2)
+    assert -missed <= uncounted <= missed + 2 * ENVS * UNROLL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -117,14 +118,16 @@ def test_the_oldest_is_overwritten_and_the_newest_does_not_lead_to_it():
 def test_every_transition_is_the_oracles(n, length, marks):
     finals, slots, inserted = 2 if length > 1 else 1, 5, 13
     world = World(length, 3, seed=n, finals=finals, marks=marks)
+    everything = jax.jit(lambda ring: transitions(ring, jnp.arange(slots * length * 3), n, 0.9))
+    put = jax.jit(insert)
     ring = None
     for k in range(inserted):
         message = world.unroll()
-        ring = insert(empty(message, slots) if ring is None else ring, message)
+        ring = put(empty(message, slots) if ring is None else ring, message)
         if k in (9, 11):
             world.lose(k % 3)
-        batch = transitions(ring, jnp.arange(int(ring.held) * length * 3), n, 0.9)
-        for at, (position, number) in enumerate(np.asarray(batch.ids)):
+        batch = jax.tree.map(np.asarray, everything(ring))
+        for at, (position, number) in enumerate(batch.ids[: int(ring.held) * length * 3]):
             env, t = int(position) % 3, int(number) * length + int(position) // 3 % length
             assert number > k - slots
             step = world.steps[env][t]
