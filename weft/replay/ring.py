@@ -32,6 +32,8 @@ class Ring(NamedTuple):
     cut: Array  # [S, F, B] int32: the step that each final observation belongs to, or -1
     continues: jax.Array  # [S, B] bool: the next slot begins where this one ended
     inserted: Array  # [] int32: unrolls so far
+    last: Tree  # [B, ...] what followed the newest unroll; a copy, since reading its slot would forbid writing in place
+    ended: Array  # [B] bool: an episode ended with its last step
     action_mask: Array | None = None  # [S, T, B, choices]
     valid: Array | None = None  # [S, T, B] bool
 
@@ -79,6 +81,8 @@ def empty(unroll: Unroll, slots: int) -> Ring:
         cut=jnp.full((slots, count, envs), -1, jnp.int32),
         continues=jnp.zeros((slots, envs), jnp.bool_),
         inserted=jnp.int32(0),
+        last=jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), unroll.last_observation),
+        ended=jnp.zeros((envs,), jnp.bool_),
         action_mask=zeros(unroll.action_mask, length),
         valid=zeros(unroll.valid, length),
     )
@@ -88,7 +92,7 @@ def insert(ring: Ring, unroll: Unroll) -> Ring:
     """Write an unroll over the oldest one. In place, where the caller gives the ring away."""
     slot = ring.inserted % ring.slots
     before = (ring.inserted - 1) % ring.slots
-    joined = (ring.inserted > 0) & _begins_where(ring, before, unroll)
+    joined = (ring.inserted > 0) & _goes_on(ring, unroll)
     continues = ring.continues.at[before].set(joined).at[slot].set(False)
     rows = jax.tree.map(
         lambda steps, last, *final: jnp.concatenate([steps, last[None], *final]),
@@ -98,7 +102,7 @@ def insert(ring: Ring, unroll: Unroll) -> Ring:
     )
 
     def write(place: Any, now: Any) -> Any:
-        return jax.tree.map(lambda all_, one: all_.at[slot].set(one), place, now)
+        return jax.tree.map(lambda all_, one: jax.lax.dynamic_update_index_in_dim(all_, one, slot, 0), place, now)
 
     # An environment that may fail leaves its marks out where all records are valid.
     valid = jnp.ones_like(unroll.terminated) if ring.valid is not None and unroll.valid is None else unroll.valid
@@ -111,16 +115,16 @@ def insert(ring: Ring, unroll: Unroll) -> Ring:
         cut=ring.cut if unroll.finals is None else write(ring.cut, unroll.finals.step),
         continues=continues,
         inserted=ring.inserted + 1,
+        last=unroll.last_observation,
+        ended=unroll.terminated[-1] | unroll.truncated[-1],
         action_mask=write(ring.action_mask, unroll.action_mask),
         valid=write(ring.valid, valid),
     )
 
 
-def _begins_where(ring: Ring, slot: Array, unroll: Unroll) -> Array:
-    """``[B]`` bool: whether an unroll's first observation is what followed the last step of a slot."""
-    ended = ring.terminated[slot, -1] | ring.truncated[slot, -1]
-    same = [ended == unroll.first[0]]
-    for kept, now in zip(jax.tree.leaves(ring.observation), jax.tree.leaves(unroll.observation), strict=True):
-        equal = kept[slot, ring.length] == now[0]
-        same.append(equal.reshape((ring.envs, -1)).all(-1))
+def _goes_on(ring: Ring, unroll: Unroll) -> Array:
+    """``[B]`` bool: whether an unroll's first observation is what followed the last step of the newest one."""
+    same = [ring.ended == unroll.first[0]]
+    for kept, now in zip(jax.tree.leaves(ring.last), jax.tree.leaves(unroll.observation), strict=True):
+        same.append((kept == now[0]).reshape((ring.envs, -1)).all(-1))
     return jnp.stack(same).all(0)
