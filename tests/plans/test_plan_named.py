@@ -22,7 +22,7 @@ def resolved(name, graph, machine=MACHINE, envs=12) -> str:
 
 def test_the_catalogue():
     assert NAMES == ["inline", "replicated", "actors", "seed", "srl", "environments", "central", "apex", "auto"]
-    assert [name for name, _, _, now in catalogue() if not now] == ["apex", "auto"]
+    assert [name for name, _, _, now in catalogue() if not now] == ["auto"]
     for name, expression, who, _ in catalogue():
         assert who
         if name != "auto":

@@ -81,7 +81,7 @@ _HOME = "weft.runtimes.roles"
 register_role(Role("step", f"{_HOME}.step:STEP", makes_steps=True, every_step=True, wants=Wants.CORES))
 register_role(Role("act", f"{_HOME}.act:ACT", every_step=True, wants=Wants.INFERENCE))
 register_role(Role("map", f"{_HOME}.map:MAP"))
-register_role(Role("store", f"{_HOME}.store:STORE", single=True, stores=True))
+register_role(Role("store", f"{_HOME}.store:STORE", stores=True))
 register_role(
     Role(
         "learn",

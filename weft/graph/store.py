@@ -1,7 +1,8 @@
 """What a store's code must have, and what a graph with a store in it says of how often things run.
 
 A store takes unrolls when they come, and gives batches when learn wants them: so many for each unroll. Its code is an
-object of settings with pure functions of its state, such as those of ``weft.replay``, or one of your own.
+object of settings with pure functions of its state, such as those of ``weft.replay``, or one of your own. Its state
+lies in the program that learns; where it has a worker of its own, in a ``Home`` there.
 """
 
 from __future__ import annotations
@@ -48,6 +49,39 @@ class Store(Protocol):
 
     def figures(self, held: Tree) -> Metrics:
         """What it counts: scalars by name."""
+        ...
+
+    def share(self, shards: int) -> Store:
+        """What one of so many shards runs, which keep together what this one would keep."""
+        ...
+
+
+class Home(Protocol):
+    """A store in a worker of its own: its state lies here, and is changed in place."""
+
+    @property
+    def state(self) -> Tree:
+        """As ``Store.init`` gives it. It may be views: save it before the next call."""
+        ...
+
+    def insert(self, unroll: Any) -> None:
+        """Keep an unroll of NumPy arrays; they are the caller's again afterwards."""
+        ...
+
+    def draw(self, into: Any) -> None:
+        """Draw a batch, and write it into NumPy arrays."""
+        ...
+
+    def feedback(self, message: Any) -> None:
+        """Take in what learn tells of a batch, in NumPy arrays; they are the caller's again afterwards."""
+        ...
+
+    def waits(self) -> int:
+        """Unrolls from now on that are only kept."""
+        ...
+
+    def figures(self) -> dict[str, float]:
+        """What it counts."""
         ...
 
 

@@ -54,7 +54,7 @@ def learners(plan: Plan, graph: Graph) -> list[Group]:
 
 def _suited(group: Group, plan: Plan, graph: Graph, machine: Machine, envs: int) -> int:
     others = [other for other in plan.groups if other is not group]
-    if any(role_of(name, graph).single for name in group.fragments):
+    if any(role_of(name, graph).single or role_of(name, graph).stores for name in group.fragments):
         return 1
     numbered = group.device is not None and group.device.indices is not None
     if numbered or not others:

@@ -3,7 +3,7 @@
     platform   several groups are worker processes, which are started on Linux
     parts      a fragment is split only where its code comes apart
     devices    replicas that average gradients on accelerators have one each
-    stores     what a store gives is used in its own group
+    stores     what a store gives goes to one learner: in its own group, of which there is one, or in another
     lanes      every learner has equally many environments in whole lanes, everything else at least one lane
 
 A lane is environments that go through inference together: all of a replica's where environments and inference are in
@@ -90,7 +90,7 @@ def gradient_replicas(plan: Plan, graph: Graph) -> int:
 
 
 def one_state(plan: Plan, graph: Graph) -> None:
-    """In lockstep a map with a state is not replicated by itself: each replica would see its own environments only.
+    """In lockstep what has a state is not replicated by itself: each replica would see its own environments only.
 
     Else ``PlanError``. In a group with a learner its replicas share one state.
     """
@@ -99,7 +99,8 @@ def one_state(plan: Plan, graph: Graph) -> None:
             continue
         for name in group.fragments:
             code = graph.fragment(name).code if name in graph.names else None
-            if getattr(code, "init", None) is not None and isinstance(code, MapCode):
+            keeps = getattr(code, "init", None) is not None and isinstance(code, MapCode)
+            if keeps or role_of(name, graph).stores:
                 nearest = plan.with_group(index, replicas=1)
                 raise PlanError(
                     f"plan '{plan}' replicates {name!r}, which has a state, and in lockstep the result must not depend "
@@ -129,24 +130,53 @@ def _parts(plan: Plan, graph: Graph, envs: int) -> None:
 
 
 def _stores(plan: Plan, graph: Graph) -> None:
-    """What follows a store is in its group: a batch is drawn, learned from and told of before the next is drawn."""
+    """What a store gives goes straight to one learner: it is the learner's own, or in another group."""
     for fragment in graph.fragments:
-        back = {s.source for s in graph.into(fragment.name) if s.feedback}
-        near = back | {s.target for s in graph.out_of(fragment.name)}
-        home = next((i for i, group in enumerate(plan.groups) if fragment.name in group.fragments), 0)
-        away = sorted(near - set(plan.groups[home].fragments))
-        if not fragment.role.stores or not away:
+        if not fragment.role.stores or fragment.name not in plan.fragments:
             continue
-        groups = []
-        for group in plan.groups:
-            names = tuple(n for n in group.fragments if n != fragment.name)
-            names += (fragment.name,) if away[0] in names else ()
-            groups += [replace(group, fragments=names)] if names else []
-        nearest = fit(Plan(tuple(groups)), graph)
-        raise PlanError(
-            f"plan '{plan}' puts {fragment.name!r} apart from {' and '.join(map(repr, away))}, and this version draws "
-            f"batches only where they are learned from. Nearest plan that runs now: '{nearest}'."
-        )
+        after = _until_learned(graph, fragment.name)
+        home = next(i for i, group in enumerate(plan.groups) if fragment.name in group.fragments)
+        homes = {i for i, group in enumerate(plan.groups) if set(after) & set(group.fragments)}
+        reader = max(homes)
+        called, nearest = f"plan '{plan}'", plan
+        if homes == {home} and (plan.groups[home].replicas or 1) > 1:
+            reason = f"replicates {fragment.name!r} beside what learns from it, and a learner has one of it"
+            nearest = plan.with_group(home, replicas=1)
+        elif len(homes) > 1:
+            reason = f"parts {' from '.join(map(repr, after))}, which get what {fragment.name!r} draws"
+            nearest = _beside(plan, graph, fragment.name, after)
+        elif home not in homes and not all(graph.fragment(name).pure for name in after):
+            reason = f"puts {fragment.name!r} apart from {after[0]!r}, which is host code on what it draws"
+            nearest = _beside(plan, graph, fragment.name, after)
+        elif home not in homes and (plan.groups[reader].replicas or 1) > 1:
+            reason = f"has {plan.groups[reader].replicas} replicas of what learns from {fragment.name!r}: 1 can"
+            nearest = plan.with_group(reader, replicas=1)
+        else:
+            continue
+        raise PlanError(f"{called} {reason}. Nearest plan that runs now: '{nearest}'.")
+
+
+def _until_learned(graph: Graph, store: str) -> tuple[str, ...]:
+    """The fragments that what a store draws comes to, with the learner that it ends at, in order."""
+    reached = {store}
+    for name in graph.order():
+        if any(
+            s.counted and s.source in reached and not graph.fragment(s.source).role.publishes for s in graph.into(name)
+        ):
+            reached.add(name)
+    return tuple(n for n in graph.order() if n in reached - {store})
+
+
+def _beside(plan: Plan, graph: Graph, store: str, after: tuple[str, ...]) -> Plan:
+    """The plan with a store, and all that what it draws comes to, where the last of that is."""
+    together = {store, *after}
+    groups = []
+    for group in plan.groups:
+        names = tuple(n for n in group.fragments if n not in together)
+        names += (store, *after) if after[-1] in group.fragments else ()
+        replicas = 1 if after[-1] in names else group.replicas
+        groups += [replace(group, fragments=names, replicas=replicas)] if names else []
+    return fit(Plan(tuple(groups)), graph)
 
 
 def _joined(plan: Plan, graph: Graph, name: str, parts: tuple[str, ...]) -> Plan:

@@ -7,8 +7,8 @@ steps that are drawn more often than others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -53,13 +53,17 @@ class PrioritisedReplay(UniformReplay):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ConfigError(f"{owner}: {name} must be between 0 and 1, got {getattr(self, name)}")
 
+    def share(self, shards: int) -> Self:
+        """Also its part of the draws, over which beta grows."""
+        return replace(super().share(shards), beta_draws=-(-self.beta_draws // shards))
+
     def init(self, unroll: Unroll, key: Array) -> Tree:
         """An empty replay for unrolls of these shapes."""
         held = super().init(unroll, key)
         tree = sum_tree.empty_tree(held.ring.slots * held.ring.length * held.ring.envs)
         return HeldByPriority(held.ring, held.key, held.drawn, tree, jnp.float32(1.0), jnp.int32(0))
 
-    def insert(self, held: Tree, unroll: Unroll) -> Tree:
+    def insert(self, held: Tree, unroll: Unroll, same: Array | bool = True) -> Tree:
         """Keep an unroll; its valid steps have the highest priority."""
         steps = held.ring.length * held.ring.envs
         position = held.ring.inserted % held.ring.slots * steps + jnp.arange(steps)
@@ -67,7 +71,7 @@ class PrioritisedReplay(UniformReplay):
         if unroll.valid is not None:
             priority = jnp.where(unroll.valid.reshape(-1), priority, 0.0)
         tree = sum_tree.update(held.tree, position, priority)
-        return held._replace(ring=insert(held.ring, self._shaped(unroll)), tree=tree)
+        return held._replace(ring=insert(held.ring, self._shaped(unroll), same), tree=tree)
 
     def draw(self, held: Tree) -> tuple[Tree, Transitions]:
         """A batch, one step out of each of N equal shares of the priorities' sum."""

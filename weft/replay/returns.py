@@ -16,7 +16,7 @@ from weft.replay.ring import Ring
 
 
 class Place(NamedTuple):
-    """Where steps lie in a ring: ``[N]`` int32 each."""
+    """Where steps, or rows of observations, lie in a ring: ``[N]`` int32 each."""
 
     slot: Array
     step: Array
@@ -34,6 +34,7 @@ def transitions(ring: Ring, position: Array, n: int, discount: float) -> Transit
     """The steps at ``position`` (``[N]``), each with its return over at most ``n`` steps; weights are 1, or 0.
 
     A step has weight 0 where its record is not valid, or where it was cut and its final observation is not stored.
+    Where the ring has no observations, ``observation`` and ``following`` are their places.
     """
     start = at = place_of(ring, position)
     reward = jnp.zeros(position.shape, jnp.float32)
@@ -60,16 +61,20 @@ def transitions(ring: Ring, position: Array, n: int, discount: float) -> Transit
         known = ~truncated
     usable = _is_valid(ring, start) & (known | ~truncated)
     return Transitions(
-        observation=jax.tree.map(lambda x: x[start], ring.observation),
+        observation=_seen(ring, start),
         action=jax.tree.map(lambda x: x[start], ring.action),
         reward=reward,
         discount=jnp.where(terminated, 0.0, gain),
-        following=jax.tree.map(lambda x: x[slot, row, at.env], ring.observation),
+        following=_seen(ring, Place(slot, row, at.env)),
         weight=usable.astype(jnp.float32),
         ids=jnp.stack([position, ring.number(start.slot)], axis=-1),
         action_mask=None if ring.action_mask is None else ring.action_mask[start],
         following_mask=_mask(ring, following, there & ~truncated),
     )
+
+
+def _seen(ring: Ring, at: Place) -> Any:
+    return at if ring.observation is None else jax.tree.map(lambda x: x[at], ring.observation)
 
 
 def _after(ring: Ring, at: Place) -> tuple[Place, Array]:

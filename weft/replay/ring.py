@@ -9,6 +9,8 @@ does a slot have a row more: one for what followed its last step, and one for ea
 
 A slot is followed by the next one only if that begins where it ended. That is looked at, not assumed: after a worker
 has died, or where messages of several lanes take turns, an unroll may be of other episodes than the one before it.
+
+Observations may be kept elsewhere (``on_host.py``): then ``observation``, ``last`` and those of an unroll are None.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from weft.core.types import Array, Tree, Unroll
 class Ring(NamedTuple):
     """``S`` slots, each for an unroll of ``T`` steps of ``B`` environments."""
 
-    observation: Tree  # [S, T + 1 + F, B, ...]
+    observation: Tree | None  # [S, T + 1 + F, B, ...]
     action: Tree  # [S, T, B, ...]
     reward: Array  # [S, T, B] float32
     terminated: Array  # [S, T, B] bool
@@ -32,7 +34,9 @@ class Ring(NamedTuple):
     cut: Array  # [S, F, B] int32: the step that each final observation belongs to, or -1
     continues: jax.Array  # [S, B] bool: the next slot begins where this one ended
     inserted: Array  # [] int32: unrolls so far
-    last: Tree  # [B, ...] what followed the newest unroll; a copy, since reading its slot would forbid writing in place
+    last: (
+        Tree | None
+    )  # [B, ...] what followed the newest unroll; a copy, since reading its slot would forbid writing in place
     ended: Array  # [B] bool: an episode ended with its last step
     action_mask: Array | None = None  # [S, T, B, choices]
     valid: Array | None = None  # [S, T, B] bool
@@ -88,11 +92,14 @@ def empty(unroll: Unroll, slots: int) -> Ring:
     )
 
 
-def insert(ring: Ring, unroll: Unroll) -> Ring:
-    """Write an unroll over the oldest one. In place, where the caller gives the ring away."""
+def insert(ring: Ring, unroll: Unroll, same: Array | bool = True) -> Ring:
+    """Write an unroll over the oldest one. In place, where the caller gives the ring away.
+
+    ``same`` (``[B]``): whether its first observation is what followed the newest unroll, where the ring does not know.
+    """
     slot = ring.inserted % ring.slots
     before = (ring.inserted - 1) % ring.slots
-    joined = (ring.inserted > 0) & _goes_on(ring, unroll)
+    joined = (ring.inserted > 0) & same & _goes_on(ring, unroll)
     continues = ring.continues.at[before].set(joined).at[slot].set(False)
     rows = jax.tree.map(
         lambda steps, last, *final: jnp.concatenate([steps, last[None], *final]),

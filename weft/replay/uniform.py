@@ -7,8 +7,8 @@ store: ``weft.graph.store`` says what that must have.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -91,15 +91,19 @@ class UniformReplay:
                 f"of {least:,} steps in all, a smaller batch, or more samples_per_insert."
             )
 
+    def share(self, shards: int) -> Self:
+        """What one of so many shards keeps: its part of the capacity, and of what is kept before it begins."""
+        return replace(self, capacity=-(-self.capacity // shards), begin=-(-self.begin // shards))
+
     # ---- the store --------------------------------------------------------------------------------------------------
 
     def init(self, unroll: Unroll, key: Array) -> Tree:
         """An empty replay for unrolls of these shapes."""
         return Held(empty(unroll, self.slots(unroll)), key, jnp.int32(0))
 
-    def insert(self, held: Tree, unroll: Unroll) -> Tree:
+    def insert(self, held: Tree, unroll: Unroll, same: Array | bool = True) -> Tree:
         """Keep an unroll, in place of the oldest where the replay is full."""
-        return held._replace(ring=insert(held.ring, self._shaped(unroll)))
+        return held._replace(ring=insert(held.ring, self._shaped(unroll), same))
 
     def _shaped(self, unroll: Unroll) -> Unroll:
         return unroll._replace(reward=reshaped(unroll.reward, self.reward_scale, self.reward_clip))

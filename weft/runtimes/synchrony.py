@@ -25,6 +25,7 @@ class Lockstep:
     one_params: bool = True  # an unroll is made by one version of the params, which is also the learner's own
     still: bool = True  # between two learn calls nothing moves: lanes can be saved exactly
     each_gradient_counts: bool = False  # an update averages the gradients of all replicas
+    told_first: bool = True  # a store draws again when it has been told of what it drew before
 
     def may_begin(self, version: int, after: int, limit: int) -> bool:
         """Whether a lane may begin an unroll with params of ``version`` (-1: none have come).
@@ -53,6 +54,7 @@ class BoundedLag:
     one_params: bool = False
     still: bool = False
     each_gradient_counts: bool = True
+    told_first: bool = False
 
     @property
     def ahead(self) -> int:

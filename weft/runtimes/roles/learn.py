@@ -32,7 +32,11 @@ class LearnRole:
         return Stage(algorithm.init, run, lambda state: state.params)
 
     def side(self, task: Any, side: Any) -> Any:
-        """Its side in a worker."""
+        """Its side in a worker: what it learns from comes from lanes, or is drawn by a store elsewhere."""
+        if any(wire.drawn for wire in task.blueprint.into(side.index)):
+            from weft.runtimes.roles.drawn_side import DrawnSide
+
+            return DrawnSide(task, side)
         from weft.runtimes.roles.learn_side import LearnSide
 
         return LearnSide(task, side)

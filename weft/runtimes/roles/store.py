@@ -5,6 +5,8 @@ A fragment of this role has a ``weft.graph.store.Store`` as its code.
 
 from __future__ import annotations
 
+from typing import Any
+
 from weft.core.types import Array, Tree
 from weft.graph.fragment import Fragment
 from weft.graph.graph import Graph
@@ -13,7 +15,7 @@ from weft.runtimes.stage import Draws, Ran, Stage
 
 
 class StoreRole:
-    """How a store runs: in the program of what follows it."""
+    """How a store runs: in the program of what follows it; in a worker of its own by itself."""
 
     def stage(self, fragment: Fragment, graph: Graph) -> Stage:
         """Keep what comes; draw from it."""
@@ -38,6 +40,12 @@ class StoreRole:
             return held
 
         return Stage(init, run, draws=Draws(store.draws(taken.schema), draw, tell, store.waits))
+
+    def side(self, task: Any, side: Any) -> Any:
+        """Its side in a worker, apart from what follows it."""
+        from weft.runtimes.roles.store_side import StoreSide
+
+        return StoreSide(task, side)
 
 
 STORE = StoreRole()

@@ -54,6 +54,7 @@ class WorkersEngine:
         self._episodes = self._no_episodes()
         self._troubles: list[Trouble] = []
         self._states: dict[str, Words] = {}  # what the next life of a side begins from, by fragment
+        self._delivered: dict[int, int] = {}  # steps that had come to the states of stores there, by side
         self._lanes: dict[str, Words] = {}  # where lanes stood
         self._snapshots: dict[str, Any] = {}
         self._lost: dict[str, list[int]] = {}
@@ -107,14 +108,14 @@ class WorkersEngine:
                 break
         state, snapshots = self._saving.put_together(messages)
         self._states = self._saving.states_words(state)
-        trained = self._version // self.prepared.calls_for_each_unroll * self.prepared.steps_per_learn
-        ledger = self._ledger.ledger(trained, PATIENCE_SECONDS)
+        self._delivered = {int(k): n for m in messages for k, n in m.body.get("delivered", {}).items()}
+        ledger = self._ledger.ledger(self._least_trained, PATIENCE_SECONDS, self._delivered)
         for rows in self._rows.values():  # what was learned since the last report is in ``learn_steps``
             rows.clear()
         document = {
             "learn_steps": self._version,
             "samples": ledger.to_json(),
-            "trained": self._ledger.trained(),
+            "trained": self._ledger.trained(self._delivered),
             "env_steps": self._ledger.env_steps(),
             "steps": self._ledger.steps(),
             "restarts": self._new_restarts(),
@@ -167,6 +168,13 @@ class WorkersEngine:
         """End all workers; may be called twice."""
         self._pool.close()
 
+    @property
+    def _least_trained(self) -> int:
+        """Samples that learners must have counted by now; what a store in another worker took, it counts itself."""
+        if self._ledger.stores:
+            return 0
+        return self._version // self.prepared.calls_for_each_unroll * self.prepared.steps_per_learn
+
     def _kept(self, name: str) -> str:
         return self._saving.kept_as(name)
 
@@ -177,8 +185,10 @@ class WorkersEngine:
         for rows in self._rows.values():
             rows.clear()
         if self._pool.running and not self.blueprint.synchrony.still:
+            self._delivered = self._ledger.delivered_until(document["trained"])
             self._revive(versions, document)
             return
+        self._delivered = {}
         self._ledger.go_back(Ledger.from_json(document["samples"]), document["trained"], document["env_steps"])
         self._begin(versions, document["steps"])
 
@@ -219,8 +229,11 @@ class WorkersEngine:
     def _beginning(self, worker: int) -> Beginning:
         """What a worker goes on from: the saved states of its fragments, in lockstep also where its lanes stood."""
         sides = [self.blueprint.sides[s] for s in self.blueprint.workers[worker].sides]
-        names = [name for side in sides for name in side.fragments]
-        states = [(name, self._states[name]) for name in names if name in self._states]
+        names = {name: side.state_name(name) for side in sides for name in side.fragments}
+        states = [(name, self._states[kept]) for name, kept in names.items() if kept in self._states]
+        for side in self._ledger.stores:
+            if side in sides:
+                self._ledger.settle_store(side, self._delivered.get(side.index, 0))
         acts = any(role(side.role).every_step for side in sides)
         lanes = list(self._lanes.items()) if acts else []
         words: dict[str, Any] = {
@@ -271,7 +284,6 @@ class WorkersEngine:
         launcher = self._pool.launcher
         self._gauges.look(launcher.account, calls)
         lags, figures = self._lags.figures(), self._gauges.figures(launcher.account) | self._figures
-        trained = self._version // self.prepared.calls_for_each_unroll * self.prepared.steps_per_learn
         return Report(
             calls,
             self._ledger.env_steps(),
@@ -281,7 +293,7 @@ class WorkersEngine:
             all(row["rewards"] for row in reported),
             False,
             self._gauges.shares(),
-            samples=self._ledger.ledger(trained),
+            samples=self._ledger.ledger(self._least_trained),
             restarts=self._new_restarts(),
             figures=figures if self.blueprint.synchrony.still else figures | lags,
             streams=self._gauges.streams(),

@@ -36,10 +36,14 @@ class Saving:
         self._prepared, self._blueprint = prepared, blueprint
         schemas = Schemas(blueprint, prepared.algorithm, pure_env=prepared.source.pure is not None)
         self._graph = schemas.graph
-        # Of the first replica, and for as many environments as its messages have.
-        first = [s for s in blueprint.sides if s.rank == 0 and not role(s.role).every_step]
-        self._flows = [Flow(schemas.graph_of(side), side.fragments) for side in first]
-        self._whole = {name: self.kept_as(name) for flow in self._flows for name in flow.names}
+        # Of the first replica, or of each shard, and for as many environments as its messages have.
+        sides = [s for s in blueprint.sides if (s.rank == 0 or s.shard) and not role(s.role).every_step]
+        self._flows = {side: Flow(schemas.graph_of(side), side.fragments) for side in sides}
+        self._whole = {  # by the name that its side gives a state, the name that it is kept under
+            side.state_name(name): side.state_name(self.kept_as(name))
+            for side, flow in self._flows.items()
+            for name in flow.names
+        }
 
     def kept_as(self, name: str) -> str:
         """The name that a fragment's state is kept under: params do not depend on how the plan splits learn."""
@@ -49,8 +53,11 @@ class Saving:
 
     def template(self) -> WorkerState:
         """Structure, shapes and dtypes."""
-        states = {name: state for flow in self._flows for name, state in flow.template().items()}
-        kept = {self._whole[name]: state for name, state in states.items()}
+        kept = {
+            self._whole[side.state_name(name)]: state
+            for side, flow in self._flows.items()
+            for name, state in flow.template().items()
+        }
         if not self._blueprint.synchrony.still:
             return WorkerState(kept, {})
         envs, source = self._prepared.envs, self._prepared.source

@@ -86,10 +86,13 @@ class WireWriter:
         """Where the next message is to be written; None while the reader holds all slots."""
         return self.writer.reserve(0)
 
-    def commit(self, version: int) -> None:
-        """Send what was written; ``version`` is the oldest of the params that made it."""
+    def commit(self, version: int, count: int | None = None, tag: int = 0) -> None:
+        """Send what was written; ``version`` is the oldest of the params that made it.
+
+        ``count``: of what a message holds, unless it is samples; ``tag``: whatever the reader is to know besides.
+        """
         producer = self.wire.lane if self.wire.lane >= 0 else self.wire.writer
-        stamp = Stamp(producer, self.life, self.sequence, version, self.wire.samples)
+        stamp = Stamp(producer, self.life, self.sequence, version, self.wire.samples if count is None else count, tag)
         self.words[OfWire.BEGUN] = 0
         self.words[OfWire.SENT] = stamp.sequence + 1
         self.writer.commit(stamp)

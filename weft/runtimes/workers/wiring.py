@@ -158,7 +158,7 @@ class Task:
         """Where a fragment's params leave."""
         from weft.runtimes.workers.weights import Publisher
 
-        wire = next(w for w in self.blueprint.out_of(side.index) if w.source == name and not w.samples)
+        wire = next(w for w in self.blueprint.out_of(side.index) if w.source == name and w.delivery is Delivery.LATEST)
         return Publisher(wire, self.writer(wire), self.account)
 
     def unroll_writer(self, side: Side, act: str, lane: int) -> UnrollWriter:

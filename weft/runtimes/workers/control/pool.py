@@ -135,19 +135,25 @@ class WorkerPool:
             self._do(Fail(self._doubt[1]))
 
     def ask(self, sides: set[int]) -> list[LinkMessage]:
-        """What these sides have to save, in order, once they are still. Raises StateLost where one of them is gone.
+        """What these sides have to save, in order, once they are still. Raises StateLost where a learner is gone.
 
-        Raises WorkerFailed where the run has failed: a side might wait for ever for a worker that is gone.
+        Others that die meanwhile are replaced, and their next lives asked, unless all stands still. Raises WorkerFailed
+        where the run has failed: a side might wait for ever for a worker that is gone.
         """
         if self._failed:
             raise WorkerFailed(self._failed)
         workers = {self.blueprint.sides[side].worker for side in sides}
+        must_stay = workers if self.blueprint.synchrony.still else workers & set(self.supervisor.learning)
         self._saved.clear()
-        for worker in workers:
-            self.launcher.say(worker, "save", {"sides": sorted(sides)})
+        asked: dict[int, int] = {}  # the life of each that was asked
         while not sides <= set(self._saved):
-            if not workers <= self.supervisor.ready:
+            if not must_stay <= self.supervisor.ready:
                 raise StateLost
+            for worker in workers & self.supervisor.ready:
+                life = self.launcher.children[worker].life
+                if asked.get(worker) != life:
+                    asked[worker] = life
+                    self.launcher.say(worker, "save", {"sides": sorted(sides)})
             self.hear(0.2)
         return [self._saved[side] for side in sorted(sides)]
 

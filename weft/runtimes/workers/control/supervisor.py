@@ -237,7 +237,8 @@ class Supervisor:
         text += f"{FAST_SECONDS:.0f} s of its start: it is given up"
         last_words = f"\n{died.last_words}" if died.last_words else ""
         others = {s.stage for s in self.blueprint.sides if s.worker not in self.given_up | {worker}}
-        if self.blueprint.synchrony.still or worker in self.learning or not stages <= others:
+        shard = any(self.blueprint.sides[s].shard for s in self.blueprint.workers[worker].sides)
+        if self.blueprint.synchrony.still or worker in self.learning or shard or not stages <= others:
             return [Fail(f"{text}, and the run cannot go on without it{last_words}")]
         self.given_up.add(worker)
         return [Tell(f"{text}; the others go on{last_words}")]

@@ -4,7 +4,8 @@ on a wire       sent - taken, in messages of so many samples
 where unrolls   produced - given up - sent: half built
 are made
 in transit      taken + added - dropped - sent: what a map or a gradient has taken and not yet handed on
-where they end  taken = trained + dropped; nothing is derived there, so that the ledger can fail to balance
+where they end  taken = trained + dropped; nothing is derived there, so that the ledger can fail to balance. They end in
+                a learner, or in a store in a worker of its own: how often it is drawn from there is not the ledger's
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+from weft.graph.role import role
 from weft.runtimes.workers.counting.account import DROPPED, Account, Fate, OfSide, OfWire
 from weft.runtimes.workers.layout.blueprint import Blueprint, Side, Wire
 from weft.telemetry.ledger import Ledger
@@ -29,6 +31,7 @@ class AccountLedger:
         self.base_trained: dict[str, int] = {}  # by the fragment that trained
         self.base_steps = 0
         self._counted = [wire for wire in blueprint.wires if wire.samples]
+        self.stores = [side for side in blueprint.sides if role(side.role).stores]
         self._account: Account | None = None
         self._before: dict[int, tuple[int, int, int]] = {}  # by wire: sent, taken, produced, as these workers began
 
@@ -81,13 +84,31 @@ class AccountLedger:
             words[-1, Fate.DIED] = had - int(fates)
             self._account.sides[[side.index for side in sides]] = words
 
-    def trained(self) -> dict[str, int]:
-        """Environment steps trained on in the whole run, by the fragment that did."""
+    def settle_store(self, side: Side, delivered: int) -> None:
+        """A store's worker died, and goes on from a state to which so many steps had come: the others are lost."""
+        assert self._account is not None
+        words = self._account.sides[side.index]
+        words[Fate.TRAINED] = delivered
+        others = sum(int(words[fate]) for fate in DROPPED if fate is not Fate.LOST)
+        words[Fate.LOST] = self._taken(side) - delivered - others
+
+    def delivered_until(self, trained: Mapping[str, int]) -> dict[int, int]:
+        """What ``settle_store`` wants, by side, of a store whose state was saved with ``trained``."""
+        return {s.index: trained.get(s.name, 0) - self.base_trained.get(s.name, 0) for s in self.stores}
+
+    def trained(self, delivered: Mapping[int, int] | None = None) -> dict[str, int]:
+        """Environment steps trained on in the whole run, by the fragment that did; of stores by side.
+
+        ``delivered``: what had come to each store when its state was saved.
+        """
         assert self._account is not None
         now = {
             name: sum(int(self._account.sides[side.index][Fate.TRAINED]) for side in self.blueprint.sides_of(name))
             for name in self.blueprint.publishers
         }
+        words = self._account.sides
+        now |= {s.name: int(words[s.index][Fate.TRAINED]) for s in self.stores}
+        now |= {s.name: delivered[s.index] for s in self.stores if delivered and s.index in delivered}
         return {name: count + self.base_trained.get(name, 0) for name, count in now.items()}
 
     def env_steps(self) -> int:
@@ -95,19 +116,22 @@ class AccountLedger:
         assert self._account is not None
         return self.base_steps + int(self._account.sides[:, OfSide.STEPS].sum())
 
-    def ledger(self, trained: int = 0, seconds: float = GLANCE_SECONDS) -> Ledger:
+    def ledger(
+        self, trained: int = 0, seconds: float = GLANCE_SECONDS, delivered: Mapping[int, int] | None = None
+    ) -> Ledger:
         """The whole run's. What was read while workers were counting is read again, for up to ``seconds``.
 
-        At least ``trained`` steps were trained on: the first learner tells, and the others may be about to count.
+        At least ``trained`` steps were trained on: the first learner tells, and the others may be about to count. What
+        came to stores beyond ``delivered`` is in flight: it is not in the states that were saved.
         """
         deadline = time.monotonic() + seconds
         while True:
-            ledger = self._read()
+            ledger = self._read(delivered or {})
             if (ledger.balanced and ledger.trained >= trained) or time.monotonic() > deadline:
                 return ledger
             time.sleep(0.001)
 
-    def _read(self) -> Ledger:
+    def _read(self, delivered: Mapping[int, int]) -> Ledger:
         assert self._account is not None
         wires, sides = self._account.wires, self._account.sides
         produced = in_flight = given_up = 0
@@ -122,8 +146,10 @@ class AccountLedger:
         for index in self.blueprint.transit:
             in_flight += self._inside(self.blueprint.sides[index])
         added = int(sides[:, Fate.ADDED].sum())
-        ledger = Ledger(produced + added, int(sides[:, Fate.TRAINED].sum()))
-        ledger.in_flight = in_flight
+        trained = sides[:, Fate.TRAINED].copy()
+        late = sum(int(trained[side]) - until for side, until in delivered.items())
+        ledger = Ledger(produced + added, int(trained.sum()) - late)
+        ledger.in_flight = in_flight + late
         ledger.drop("worker died", given_up + int(sides[:, Fate.LOST].sum()))
         ledger.drop("stale", int(sides[:, Fate.STALE].sum()))
         ledger.drop("learner died", int(sides[:, Fate.DIED].sum()))

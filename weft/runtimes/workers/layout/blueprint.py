@@ -49,6 +49,7 @@ class Side:
     worker: int
     lanes: tuple[int, ...]
     together: bool = False  # its replicas are one program over their devices
+    shard: bool = False  # its replicas have different states, as those of a store do
 
     @property
     def name(self) -> str:
@@ -59,6 +60,10 @@ class Side:
     def stage(self) -> str:
         """``env+act``."""
         return "+".join(self.fragments)
+
+    def state_name(self, fragment: str) -> str:
+        """What the state of one of its fragments is called: of a shard by its number too."""
+        return f"{fragment}-{self.rank}" if self.shard else fragment
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,8 @@ class Wire:
     samples: int = 0  # environment steps in a message; 0: the ledger does not count it
     max_lag: int = 0  # versions that a message may be behind on arrival
     in_round: int = 1  # messages in one round of lockstep
+    drawn: bool = False  # what a store draws: no sample of its own, those were counted when the store took them
+    feedback: bool = False  # what is told of that, back to the store
     slab: int = -1  # of timesteps: the wire into whose slots they are written, where its writer says; -1: none
 
     @property

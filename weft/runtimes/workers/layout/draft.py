@@ -6,8 +6,9 @@
    else about ``ring`` of them. They are numbered in the order of the environments.
 3. A side has a contiguous share of the lanes. So in lockstep a batch has the same environments in the same order under
    every plan.
-4. A stream by environment is a wire for each lane. A stream to any is a wire for each writer. A stream to all is one
-   wire, from the first replica; but readers in the worker of another replica of a map read from that replica.
+4. A stream by environment is a wire for each lane. A stream to any is a wire for each writer; back to a store, one for
+   each of its replicas. A stream to all is one wire, from the first replica; but readers in the worker of another
+   replica of a map read from that replica.
 5. Where environments and what acts for them share memory with what is built of their timesteps, they write there.
 """
 
@@ -24,6 +25,9 @@ from weft.plans import Group, Machine, Plan, executable
 from weft.runtimes.synchrony import Synchrony
 from weft.runtimes.workers.layout.blueprint import Blueprint, Host, Lane, Side, Wire, Worker
 from weft.streams.registry import LOCAL_SCHEMES
+
+DRAWN_AHEAD = 2
+"""Batches that a store has drawn and that are not learned from yet: one is on its way while the other is used."""
 
 
 def draft(
@@ -126,7 +130,8 @@ class _Drafting:
             )
             lanes = self._share(replica, replicas) if by_lane else ()
             together = fragment.role.one_program and replicas > 1
-            side = Side(len(self.sides), fragment.role_name, names, replica, replicas, index, lanes, together)
+            shard = fragment.role.stores and replicas > 1
+            side = Side(len(self.sides), fragment.role_name, names, replica, replicas, index, lanes, together, shard)
             self.sides.append(side)
             sides.append(side.index)
         host_only = not any(self.graph.fragment(name).pure for name in group.fragments)
@@ -166,7 +171,8 @@ class _Drafting:
     def _device(self, group: Group, replica: int, host_only: bool) -> str:
         """Where a worker's JAX runs. Unless told: accelerators, but not for more actors than there are of them."""
         gpus = self.machine.gpus
-        if host_only or group.fragments == (self.steps,):
+        stores = all(self.graph.fragment(name).role.stores for name in group.fragments)
+        if host_only or group.fragments == (self.steps,) or (stores and group.device is None):
             return "cpu"
         if not gpus or (group.device is not None and group.device.kind == "cpu"):
             return "cpu"
@@ -184,6 +190,8 @@ class _Drafting:
                 newest.setdefault((stream.name, stream.source), []).append(stream)
             elif stream.sharing is Sharing.ENVIRONMENT:
                 self._by_lane(stream)
+            elif stream.feedback:
+                self._back(stream)
             else:
                 self._by_writer(stream)
         for streams in newest.values():
@@ -234,7 +242,20 @@ class _Drafting:
             eaten = [w for w in self.wires if writer.index in w.readers and w.samples]
             # A gradient stands for one message of each lane; what a map hands on stands for what it took.
             samples = sum(w.samples for w in eaten if w.lane >= 0) or next((w.samples for w in eaten), 0)
-            self._join(stream, writer, [reader], label=str(writer.rank), capacity=1, samples=samples)
+            if self.graph.fragment(stream.source).role.stores:
+                self._join(stream, writer, [reader], label=str(writer.rank), capacity=DRAWN_AHEAD, drawn=True)
+            else:
+                self._join(stream, writer, [reader], label=str(writer.rank), capacity=1, samples=samples)
+
+    def _back(self, stream: Stream) -> None:
+        """A wire to each replica of a store: what it has drawn is told of to it alone.
+
+        It has room for all that was drawn and one more, so that learn never waits.
+        """
+        for writer in self._of(stream.source):
+            for reader in self._of(stream.target):
+                if writer is not reader:
+                    self._join(stream, writer, [reader], label=str(reader.rank), capacity=DRAWN_AHEAD + 1)
 
     def _to_all(self, streams: list[Stream]) -> None:
         stream, targets = streams[0], {s.target for s in streams}
@@ -296,6 +317,7 @@ class _Drafting:
         lane: int = -1,
         capacity: int,
         samples: int = 0,
+        drawn: bool = False,
     ) -> None:
         together = all(reader.worker == writer.worker for reader in readers)
         scheme = "inproc" if together else self.channel
@@ -320,5 +342,7 @@ class _Drafting:
                 stream.rhythm is Rhythm.STEP,
                 samples,
                 self._max_lag(stream) if samples else 0,
+                drawn=drawn,
+                feedback=stream.feedback,
             )
         )

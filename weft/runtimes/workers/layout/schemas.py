@@ -5,6 +5,7 @@ Unrolls leave act as blocks of T + 1 rows; everything else passes as its port sa
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -46,8 +47,15 @@ class Schemas:
         """The graph for as many environments as one message of a side has: its code and its states are of that size.
 
         A side that eats whole batches has those of all its lanes together; one that takes messages as they come has
-        those of a lane.
+        those of a lane. Of a store with replicas it has a shard.
         """
+        graph = self._sized_for(side)
+        if not side.shard:
+            return graph
+        shards = [replace(f, code=f.code.share(side.replicas)) if f.role.stores else f for f in graph.fragments]
+        return Graph(tuple(shards), graph.streams)
+
+    def _sized_for(self, side: Side) -> Graph:
         if not side.lanes:
             return self.graph
         whole = self.blueprint.synchrony.whole_batches or role(side.role).computes_gradients

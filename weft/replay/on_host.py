@@ -1,0 +1,120 @@
+"""A replay in the host's memory: observations in NumPy arrays, all else in small programs on the CPU.
+
+Observations are nearly all of a replay's bytes, and only ever copied. XLA's CPU programs copy an unroll of images at a
+fifth of the speed of memory; NumPy writes it into its slot as it comes, and takes the rows of a batch straight to where
+they are wanted. What is computed (returns, priorities, which steps are drawn) is the pure replay's own code, so that
+the two homes give the same bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from weft.core.types import Array, Finals, Transitions, Tree, Unroll
+from weft.replay.prioritised import PrioritisedReplay
+from weft.replay.returns import Place
+from weft.replay.uniform import UniformReplay
+
+KNOWN: tuple[type, ...] = (UniformReplay, PrioritisedReplay)
+"""Whose code can do without observations; a class derived from one may want them."""
+
+
+class HostReplay:
+    """A replay for unrolls of the shapes of ``unroll``; it begins with ``held``, which it copies, or empty."""
+
+    def __init__(self, replay: UniformReplay, unroll: Unroll, key: Array, held: Tree | None = None) -> None:
+        self._replay = replay
+        cpu = jax.local_devices(backend="cpu")[0]
+        with jax.default_device(cpu):
+            empty = jax.jit(lambda key: replay.init(_without_observations(unroll), key))
+            bare = empty(key) if held is None else held
+        slots, length = bare.ring.slots, unroll.reward.shape[0]
+        finals = 0 if unroll.finals is None else unroll.finals.step.shape[0]
+        self._length, self._slots = length, slots
+        if held is None:  # memory that is not written yet costs nothing
+            rows = (slots, length + 1 + finals)
+            self._rows = jax.tree.map(lambda x: np.zeros((*rows, *x.shape[1:]), x.dtype), unroll.observation)
+            self._last = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), unroll.last_observation)
+        else:
+            self._rows, self._last = jax.tree.map(np.array, (held.ring.observation, held.ring.last))
+        # Views: every row by one number.
+        self._flat = jax.tree.map(lambda x: x.reshape((-1, *x.shape[3:])), self._rows)
+        self._inserted = int(bare.ring.inserted)
+        self._held = jax.device_put(bare._replace(ring=bare.ring._replace(observation=None, last=None)), cpu)
+        self._insert = jax.jit(replay.insert, donate_argnums=0)
+        self._draw = jax.jit(replay.draw, donate_argnums=0)
+        self._tell = jax.jit(replay.feedback, donate_argnums=0)
+        self._figures = jax.jit(replay.figures)
+
+    @property
+    def state(self) -> Tree:
+        """As the pure replay has it; views of its memory."""
+        return self._held._replace(ring=self._held.ring._replace(observation=self._rows, last=self._last))
+
+    def insert(self, unroll: Unroll) -> None:
+        """Keep an unroll of NumPy arrays, which are the caller's again afterwards."""
+        slot, length = self._inserted % self._slots, self._length
+        same = np.ones(unroll.reward.shape[1], np.bool_)
+        for rows, last, now, after in zip(
+            *(jax.tree.leaves(x) for x in (self._rows, self._last, unroll.observation, unroll.last_observation)),
+            strict=True,
+        ):
+            same &= (last == now[0]).reshape((len(same), -1)).all(-1)
+            rows[slot, :length], rows[slot, length] = now, after
+            np.copyto(last, after)
+        finals = unroll.finals
+        if finals is not None and np.any(finals.step >= 0):
+            for rows, now in zip(jax.tree.leaves(self._rows), jax.tree.leaves(finals.observation), strict=True):
+                rows[slot, length + 1 :] = now
+        bare = jax.tree.map(np.array, _without_observations(unroll))  # the program may still run when this returns
+        self._held = self._insert(self._held, bare, same)
+        self._inserted += 1
+
+    def draw(self, into: Transitions) -> None:
+        """Draw a batch, and write it into NumPy arrays."""
+        self._held, batch = self._draw(self._held)
+        for place, found, at in (
+            (into.observation, self._flat, batch.observation),
+            (into.following, self._flat, batch.following),
+        ):
+            row = self._row(at)
+            for out, rows in zip(jax.tree.leaves(place), jax.tree.leaves(found), strict=True):
+                np.take(rows, row, axis=0, out=out, mode="clip")  # other modes copy first
+        small = [each._replace(observation=None, following=None) for each in (into, batch)]
+        for out, value in zip(*map(jax.tree.leaves, small), strict=True):
+            np.copyto(out, np.asarray(value))
+
+    def feedback(self, message: Tree) -> None:
+        """Take in what learn tells of a batch: NumPy arrays, which are the caller's again afterwards."""
+        self._held = self._tell(self._held, jax.tree.map(np.array, message))
+
+    def waits(self) -> int:
+        """Unrolls from now on that are only kept."""
+        return int(self._replay.waits(self._held))
+
+    def figures(self) -> dict[str, float]:
+        """What it counts."""
+        return {name: float(np.asarray(value)) for name, value in self._figures(self._held).items()}
+
+    def _row(self, at: Place) -> Any:
+        slot, step, env = (np.asarray(x) for x in at)
+        rows, envs = jax.tree.leaves(self._rows)[0].shape[1:3]
+        return (slot.astype(np.int64) * rows + step) * envs + env
+
+
+def _without_observations(unroll: Unroll) -> Unroll:
+    """What the pure replay reads of an unroll besides."""
+    nothing: Any = None
+    finals = unroll.finals
+    return unroll._replace(
+        observation=None,
+        extras={},
+        bootstrap=nothing,
+        carry=(),
+        last_observation=None,
+        last_first=nothing,
+        finals=None if finals is None else Finals(None, finals.step),
+    )

@@ -1,0 +1,169 @@
+"""A learner whose batches a store in another side draws: it learns from each as it comes, and tells the store of it.
+
+Shards of a store take turns. Its params are published, and the launcher is told, when as many batches were learned from
+as follow one unroll: as often as where the store is beside it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from weft.core.types import Metrics, Tree
+from weft.graph.store import calls_for_each_unroll
+from weft.runtimes.actors import publishers_of
+from weft.runtimes.flow import Finite, Flow, Flowed, States, kept_where
+from weft.runtimes.hosted.segments import learn_from
+from weft.runtimes.loop.bad_steps import keep_batch
+from weft.runtimes.workers.ahead import Ahead
+from weft.runtimes.workers.lane_checkpoint import from_words, to_words
+from weft.runtimes.workers.layout.blueprint import Side
+from weft.runtimes.workers.side import Saved
+from weft.runtimes.workers.wires import WireReader, WireWriter
+from weft.streams.channel import Message
+
+if TYPE_CHECKING:
+    from weft.runtimes.workers.wiring import Task
+
+
+class DrawnSide:
+    """The one learner, with the maps that it absorbs; ``run`` returns only by an exception."""
+
+    def __init__(self, task: Task, side: Side) -> None:
+        self.context, self._task, self._side = task.context(side), task, side
+        graph = task.schemas.graph_of(side)
+        self.flow = Flow(graph, side.fragments)
+        (self.name,) = [name for name in publishers_of(graph) if name in side.fragments]
+        into, outof = task.blueprint.into(side.index), task.blueprint.out_of(side.index)
+        self._readers = [
+            WireReader(w, task.reader(w, side), task.account, side.index, task.life) for w in into if w.drawn
+        ]
+        self._form = task.schemas.form(self._readers[0].wire)
+        self._leg = (self._readers[0].wire.source, self._readers[0].wire.stream)
+        self._back = {  # by the side of the store
+            w.readers[0]: WireWriter(w, task.writer(w), task.account, task.life) for w in outof if w.feedback
+        }
+        self.publisher = task.publisher(side, self.name)
+        self._calls = calls_for_each_unroll(task.schemas.graph)
+        self._in_order = task.blueprint.synchrony.in_order
+        self._to_the_limit = self._in_order or len(task.blueprint.publishers) == 1
+        self._learn_from = jax.jit(self._traced)
+        self._ahead: Ahead | None = None  # the program, while it is being compiled
+        self._turn = 0
+        self.states: States = {}
+        self.version = 0
+        self._metrics: list[Metrics] = []  # of the calls that were not told of yet
+        self._checks: list[Finite] = []
+        self._seconds = 0.0
+        self.context.saves = self._saved
+
+    def _traced(self, states: States, batch: Tree) -> Flowed:
+        batch = jax.lax.optimization_barrier(batch)
+        return learn_from(self.flow, {}, states, {self._leg: [batch]}, {}, {})
+
+    def start(self) -> dict[str, Any]:
+        """Begin from nothing, or from saved states; publishes the params."""
+        init = jax.jit(self.flow.init)
+        seed = np.int32(self._task.body["seed"])
+        saved = self._task.saved_states(self.flow.names)
+        if saved is None:
+            self.states = init(seed)
+        else:
+            shapes = jax.eval_shape(init, seed)
+            self.states = jax.device_put({n: from_words(saved[n], shapes[n]) for n in self.flow.names})
+        self.version = int(np.asarray(self.states[self.name].step))
+        self._publish()
+        self._ahead = Ahead(lambda: self._learn_from.lower(self.states, self._form.schema).compile())
+        return {}
+
+    def run(self) -> None:
+        """Learn, for ever; raises Stopped at the run's end."""
+        while True:
+            # In order, nothing begins beyond the limit; what has begun before is learned from to its end.
+            found = self._next() if self.version < self.context.limit or self._in_order else None
+            if found is None:
+                self.context.wait()
+            else:
+                self._learn(*found)
+                self.context.tick()
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def _next(self) -> tuple[WireReader, Message] | None:
+        """The next batch of the first shard in turn that has one."""
+        for _ in self._readers:
+            reader = self._readers[self._turn]
+            self._turn = (self._turn + 1) % len(self._readers)
+            message = reader.receive()
+            if message is not None:
+                return reader, message
+        return None
+
+    def _saved(self) -> Saved | None:
+        """The states of its fragments, keys as their words."""
+        if self.version < self.context.limit and self._to_the_limit:
+            return None
+        words = {name: to_words(state) for name, state in self.states.items()}
+        states = [[name, len(leaves)] for name, leaves in words.items()]
+        return {"states": states}, [leaf for leaves in words.values() for leaf in leaves]
+
+    def _learn(self, reader: WireReader, message: Message) -> None:
+        if self._ahead is not None:
+            self._ahead.wait()
+            self._ahead = None
+        began = time.perf_counter()
+        batch = self._form.unflatten(message.arrays)
+        flowed: Flowed = self._learn_from(self.states, batch)
+        before, self.states = self.states, dict(flowed.states)
+        self.version += len(flowed.metrics[self.name])
+        learned = all(bool(np.asarray(check.learned)) for check in flowed.finite[self.name])
+        if not learned:
+            keep_batch(self._task.inspect, self.version, batch)
+            self.states[self.name] = kept_where(False, self.states[self.name], before[self.name])
+        jax.block_until_ready(self.states)
+        self._tell_store(reader, message, flowed)
+        self._metrics += flowed.metrics[self.name]
+        self._checks += flowed.finite[self.name]
+        whole = self.version % self._calls == 0
+        if whole:
+            self._publish()  # where nothing was learned, the params of before: others wait for the version
+        reader.take(message, None, self.version)  # not before: releasing a slot may let act start its next unroll
+        self._seconds += time.perf_counter() - began
+        if whole:
+            self._tell_launcher()
+
+    def _tell_store(self, reader: WireReader, message: Message, flowed: Flowed) -> None:
+        """What the algorithm says of the batch, to the shard that drew it, with the life of the shard that did."""
+        if not self._back:
+            return
+        writer = self._back[reader.wire.writer]
+        told = flowed.out[self.name, writer.wire.stream][-1]
+        while (places := writer.reserve()) is None:
+            self.context.wait()
+        for place, leaf in zip(places, jax.tree.leaves(told), strict=True):
+            np.copyto(place, np.asarray(leaf))
+        count = int(np.shape(jax.tree.leaves(told)[0])[0])
+        writer.commit(self.version, count=count, tag=message.stamp.incarnation)
+
+    def _tell_launcher(self) -> None:
+        entries, checks = jax.device_get((self._metrics, self._checks))
+        calls, seconds = len(entries), self._seconds
+        self._metrics, self._checks, self._seconds = [], [], 0.0
+        body = {
+            "fragment": self.name,
+            "version": self.version,
+            "calls": calls,
+            "metrics": {key: float(np.mean([entry[key] for entry in entries])) for key in entries[0]},
+            "learned": all(bool(check.learned) for check in checks),
+            "rewards": all(bool(check.rewards) for check in checks),
+            "seconds": seconds,
+            "lags": [],
+        }
+        self.context.link.say("learned", body)
+
+    def _publish(self) -> None:
+        self.publisher.publish(self.flow.params(self.states, self.name), self.version)

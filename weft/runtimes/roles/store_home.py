@@ -1,0 +1,61 @@
+"""Where a store's state lies in a worker of its own: in the host's memory, as NumPy arrays or on JAX's CPU device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from weft.core.types import Array, Tree
+from weft.graph.fragment import Schema
+from weft.graph.store import Home, Store
+from weft.replay.on_host import KNOWN, HostReplay
+
+
+def home_of(store: Store, unroll: Schema, key: Array, held: Tree | None = None) -> Home:
+    """A home for a store that takes unrolls of these shapes, with ``held`` in it, or empty."""
+    if type(store) in KNOWN:
+        return HostReplay(store, unroll, key, held)  # type: ignore[arg-type]
+    return CpuHome(store, unroll, key, held)
+
+
+class CpuHome:
+    """Any store, on JAX's CPU device: its state is given away to each program, and changed in place."""
+
+    def __init__(self, store: Store, unroll: Schema, key: Array, held: Tree | None = None) -> None:
+        cpu = jax.local_devices(backend="cpu")[0]
+        with jax.default_device(cpu):
+            made = jax.jit(lambda key: store.init(unroll, key))(key) if held is None else held
+        self._held = jax.device_put(made, cpu)
+        self._insert = jax.jit(store.insert, donate_argnums=0)
+        self._draw = jax.jit(store.draw, donate_argnums=0)
+        self._tell = jax.jit(store.feedback, donate_argnums=0)
+        self._waits, self._figures = jax.jit(store.waits), jax.jit(store.figures)
+
+    @property
+    def state(self) -> Tree:
+        """As the store gave it."""
+        return self._held
+
+    def insert(self, unroll: Any) -> None:
+        """Keep an unroll; waits, since the program may read the caller's memory."""
+        self._held = jax.block_until_ready(self._insert(self._held, unroll))
+
+    def draw(self, into: Any) -> None:
+        """Draw a batch, and write it into NumPy arrays."""
+        self._held, batch = self._draw(self._held)
+        for place, value in zip(jax.tree.leaves(into), jax.tree.leaves(batch), strict=True):
+            np.copyto(place, np.asarray(value))
+
+    def feedback(self, message: Any) -> None:
+        """Take in what learn tells of a batch."""
+        self._held = jax.block_until_ready(self._tell(self._held, message))
+
+    def waits(self) -> int:
+        """Unrolls from now on that are only kept."""
+        return int(np.asarray(self._waits(self._held)))
+
+    def figures(self) -> dict[str, float]:
+        """What it counts."""
+        return {name: float(np.asarray(value)) for name, value in self._figures(self._held).items()}
