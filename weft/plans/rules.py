@@ -134,37 +134,37 @@ def _stores(plan: Plan, graph: Graph) -> None:
     for fragment in graph.fragments:
         if not fragment.role.stores or fragment.name not in plan.fragments:
             continue
-        after = _until_learned(graph, fragment.name)
+        whole = _until_learned(graph, fragment.name)
+        after = tuple(n for name in whole for n in (name, *graph.fragment(name).parts) if n in plan.fragments)
         home = next(i for i, group in enumerate(plan.groups) if fragment.name in group.fragments)
         homes = {i for i, group in enumerate(plan.groups) if set(after) & set(group.fragments)}
-        reader = max(homes)
-        called, nearest = f"plan '{plan}'", plan
+        reader = max(homes, default=home)
         if homes == {home} and (plan.groups[home].replicas or 1) > 1:
             reason = f"replicates {fragment.name!r} beside what learns from it, and a learner has one of it"
             nearest = plan.with_group(home, replicas=1)
         elif len(homes) > 1:
             reason = f"parts {' from '.join(map(repr, after))}, which get what {fragment.name!r} draws"
             nearest = _beside(plan, graph, fragment.name, after)
-        elif home not in homes and not all(graph.fragment(name).pure for name in after):
+        elif reader != home and not all(graph.fragment(name).pure for name in whole):
             reason = f"puts {fragment.name!r} apart from {after[0]!r}, which is host code on what it draws"
             nearest = _beside(plan, graph, fragment.name, after)
-        elif home not in homes and (plan.groups[reader].replicas or 1) > 1:
+        elif reader != home and (plan.groups[reader].replicas or 1) > 1:
             reason = f"has {plan.groups[reader].replicas} replicas of what learns from {fragment.name!r}: 1 can"
             nearest = plan.with_group(reader, replicas=1)
         else:
             continue
-        raise PlanError(f"{called} {reason}. Nearest plan that runs now: '{nearest}'.")
+        raise PlanError(f"plan '{plan}' {reason}. Nearest plan that runs now: '{nearest}'.")
 
 
 def _until_learned(graph: Graph, store: str) -> tuple[str, ...]:
-    """The fragments that what a store draws comes to, with the learner that it ends at, in order."""
-    reached = {store}
-    for name in graph.order():
-        if any(
-            s.counted and s.source in reached and not graph.fragment(s.source).role.publishes for s in graph.into(name)
-        ):
-            reached.add(name)
-    return tuple(n for n in graph.order() if n in reached - {store})
+    """The fragments that what a store draws comes to, with the learner that it ends at, in the graph's order."""
+    reached, new = {store}, [store]
+    while new:
+        name = new.pop()
+        if not graph.fragment(name).role.publishes:
+            more = {s.target for s in graph.out_of(name) if s.counted} - reached
+            reached, new = reached | more, [*new, *more]
+    return tuple(n for n in graph.names if n in reached - {store})
 
 
 def _beside(plan: Plan, graph: Graph, store: str, after: tuple[str, ...]) -> Plan:
