@@ -48,6 +48,7 @@ COUNTED = {
     "srl": "env*2 | act*2 | learn*2",
     "environments": "env*2 | (act+learn)*2",
     "central": "(env+act+grad)*2 | apply",
+    "apex": "(env+act)*2 | replay | learn",
 }
 """The named plans that run, with counts that do not depend on the machine."""
 ENVS, LEARN_STEPS, SEED = 8, 20, 3
@@ -85,7 +86,7 @@ def prepare_cell(algorithm: str, plan: str, environment: str) -> Prepared:
 def counted(algorithm: str, plan: str) -> str:
     """A plan with its counts; a replay goes beside learn, where the plan has no place of its own for it."""
     expression = COUNTED.get(plan, plan)
-    if algorithm != "dqn":
+    if algorithm != "dqn" or "replay" in expression:
         return expression
     with_replay = {"learn*2": "(replay+learn)*2", "learn": "replay+learn"}
     part = next((part for part in with_replay if part in expression), None)

@@ -69,11 +69,11 @@ class Home(Protocol):
         ...
 
     def draw(self, into: Any) -> None:
-        """Draw a batch, and write it into NumPy arrays."""
+        """Draw as many batches as ``into`` has room for (``[K, ...]`` NumPy arrays), one after the other."""
         ...
 
-    def feedback(self, message: Any) -> None:
-        """Take in what learn tells of a batch, in NumPy arrays; they are the caller's again afterwards."""
+    def feedback(self, messages: Any) -> None:
+        """Take in what learn tells of batches, ``[K, ...]`` NumPy arrays; they are the caller's again afterwards."""
         ...
 
     def waits(self) -> int:

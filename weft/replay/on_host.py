@@ -45,8 +45,8 @@ class HostReplay:
         self._inserted = int(bare.ring.inserted)
         self._held = jax.device_put(bare._replace(ring=bare.ring._replace(observation=None, last=None)), cpu)
         self._insert = jax.jit(replay.insert, donate_argnums=0)
-        self._draw = jax.jit(replay.draw, donate_argnums=0)
-        self._tell = jax.jit(replay.feedback, donate_argnums=0)
+        self._draw = jax.jit(self._drawn, static_argnums=1, donate_argnums=0)
+        self._tell = jax.jit(self._told, donate_argnums=0)
         self._figures = jax.jit(replay.figures)
 
     @property
@@ -74,22 +74,25 @@ class HostReplay:
         self._inserted += 1
 
     def draw(self, into: Transitions) -> None:
-        """Draw a batch, and write it into NumPy arrays."""
-        self._held, batch = self._draw(self._held)
-        for place, found, at in (
-            (into.observation, self._flat, batch.observation),
-            (into.following, self._flat, batch.following),
-        ):
+        """Draw as many batches as ``into`` has room for, ``[K, N, ...]`` NumPy arrays."""
+        self._held, batches = self._draw(self._held, into.reward.shape[0])
+        for place, at in ((into.observation, batches.observation), (into.following, batches.following)):
             row = self._row(at)
-            for out, rows in zip(jax.tree.leaves(place), jax.tree.leaves(found), strict=True):
+            for out, rows in zip(jax.tree.leaves(place), jax.tree.leaves(self._flat), strict=True):
                 np.take(rows, row, axis=0, out=out, mode="clip")  # other modes copy first
-        small = [each._replace(observation=None, following=None) for each in (into, batch)]
+        small = [each._replace(observation=None, following=None) for each in (into, batches)]
         for out, value in zip(*map(jax.tree.leaves, small), strict=True):
             np.copyto(out, np.asarray(value))
 
-    def feedback(self, message: Tree) -> None:
-        """Take in what learn tells of a batch: NumPy arrays, which are the caller's again afterwards."""
-        self._held = self._tell(self._held, jax.tree.map(np.array, message))
+    def feedback(self, messages: Tree) -> None:
+        """Take in what learn tells of batches: ``[K, ...]`` NumPy arrays, which are the caller's again afterwards."""
+        self._held = self._tell(self._held, jax.tree.map(np.array, messages))
+
+    def _drawn(self, held: Tree, count: int) -> tuple[Tree, Transitions]:
+        return jax.lax.scan(lambda held, _: self._replay.draw(held), held, None, count)
+
+    def _told(self, held: Tree, messages: Tree) -> Tree:
+        return jax.lax.scan(lambda held, message: (self._replay.feedback(held, message), None), held, messages)[0]
 
     def waits(self) -> int:
         """Unrolls from now on that are only kept."""

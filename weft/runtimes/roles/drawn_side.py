@@ -7,7 +7,7 @@ as follow one unroll: as often as where the store is beside it.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from weft.core.types import Metrics, Tree
 from weft.graph.store import calls_for_each_unroll
 from weft.runtimes.actors import publishers_of
-from weft.runtimes.flow import Finite, Flow, Flowed, States, kept_where
+from weft.runtimes.flow import Finite, Flow, States, kept_where
 from weft.runtimes.hosted.segments import learn_from
 from weft.runtimes.loop.bad_steps import keep_batch
 from weft.runtimes.workers.ahead import Ahead
@@ -27,6 +27,14 @@ from weft.streams.channel import Message
 
 if TYPE_CHECKING:
     from weft.runtimes.workers.wiring import Task
+
+
+class _Learned(NamedTuple):
+    """What some learn calls gave, ``[K]`` each; of a map before it that gives several messages, a list of such."""
+
+    metrics: list[Metrics]
+    finite: list[Finite]
+    told: Tree  # for the store; () where nothing is
 
 
 class DrawnSide:
@@ -56,13 +64,17 @@ class DrawnSide:
         self.states: States = {}
         self.version = 0
         self._metrics: list[Metrics] = []  # of the calls that were not told of yet
-        self._checks: list[Finite] = []
+        self._finite: list[Finite] = []
         self._seconds = 0.0
         self.context.saves = self._saved
 
-    def _traced(self, states: States, batch: Tree) -> Flowed:
-        batch = jax.lax.optimization_barrier(batch)
-        return learn_from(self.flow, {}, states, {self._leg: [batch]}, {}, {})
+    def _traced(self, states: States, batches: Tree) -> tuple[States, _Learned]:
+        def once(states: States, batch: Tree) -> tuple[States, _Learned]:
+            flowed = learn_from(self.flow, {}, states, {self._leg: [batch]}, {}, {})
+            (told,) = [found[-1] for leg, found in flowed.out.items() if leg[0] == self.name] or [()]
+            return flowed.states, _Learned(flowed.metrics[self.name], flowed.finite[self.name], told)
+
+        return jax.lax.scan(once, states, jax.lax.optimization_barrier(batches))
 
     def start(self) -> dict[str, Any]:
         """Begin from nothing, or from saved states; publishes the params."""
@@ -116,18 +128,18 @@ class DrawnSide:
             self._ahead.wait()
             self._ahead = None
         began = time.perf_counter()
-        batch = self._form.unflatten(message.arrays)
-        flowed: Flowed = self._learn_from(self.states, batch)
-        before, self.states = self.states, dict(flowed.states)
-        self.version += len(flowed.metrics[self.name])
-        learned = all(bool(np.asarray(check.learned)) for check in flowed.finite[self.name])
-        if not learned:
-            keep_batch(self._task.inspect, self.version, batch)
+        batches = self._form.unflatten(message.arrays)
+        states, made = self._learn_from(self.states, batches)
+        jax.block_until_ready(states)
+        before, self.states = self.states, dict(states)
+        self.version += reader.wire.batches * len(made.metrics)
+        finite: list[Finite] = jax.device_get(made.finite)
+        if not all(check.learned.all() for check in finite):
+            keep_batch(self._task.inspect, self.version, batches)
             self.states[self.name] = kept_where(False, self.states[self.name], before[self.name])
-        jax.block_until_ready(self.states)
-        self._tell_store(reader, message, flowed)
-        self._metrics += flowed.metrics[self.name]
-        self._checks += flowed.finite[self.name]
+        self._tell_store(reader, message, made.told)
+        self._metrics += made.metrics
+        self._finite += finite
         whole = self.version % self._calls == 0
         if whole:
             self._publish()  # where nothing was learned, the params of before: others wait for the version
@@ -136,30 +148,27 @@ class DrawnSide:
         if whole:
             self._tell_launcher()
 
-    def _tell_store(self, reader: WireReader, message: Message, flowed: Flowed) -> None:
-        """What the algorithm says of the batch, to the shard that drew it, with the life of the shard that did."""
+    def _tell_store(self, reader: WireReader, message: Message, told: Tree) -> None:
+        """What the algorithm says of batches, to the shard that drew them, with the life of the shard that did."""
         if not self._back:
             return
         writer = self._back[reader.wire.writer]
-        told = flowed.out[self.name, writer.wire.stream][-1]
         while (places := writer.reserve()) is None:
             self.context.wait()
         for place, leaf in zip(places, jax.tree.leaves(told), strict=True):
             np.copyto(place, np.asarray(leaf))
-        count = int(np.shape(jax.tree.leaves(told)[0])[0])
-        writer.commit(self.version, count=count, tag=message.stamp.incarnation)
+        writer.commit(self.version, count=int(np.prod(places[0].shape[:2])), tag=message.stamp.incarnation)
 
     def _tell_launcher(self) -> None:
-        entries, checks = jax.device_get((self._metrics, self._checks))
-        calls, seconds = len(entries), self._seconds
-        self._metrics, self._checks, self._seconds = [], [], 0.0
+        entries, finite, seconds = jax.device_get(self._metrics), self._finite, self._seconds
+        self._metrics, self._finite, self._seconds = [], [], 0.0
         body = {
             "fragment": self.name,
             "version": self.version,
-            "calls": calls,
+            "calls": sum(check.learned.size for check in finite),
             "metrics": {key: float(np.mean([entry[key] for entry in entries])) for key in entries[0]},
-            "learned": all(bool(check.learned) for check in checks),
-            "rewards": all(bool(check.rewards) for check in checks),
+            "learned": all(bool(check.learned.all()) for check in finite),
+            "rewards": all(bool(check.rewards.all()) for check in finite),
             "seconds": seconds,
             "lags": [],
         }

@@ -29,8 +29,15 @@ class CpuHome:
             made = jax.jit(lambda key: store.init(unroll, key))(key) if held is None else held
         self._held = jax.device_put(made, cpu)
         self._insert = jax.jit(store.insert, donate_argnums=0)
-        self._draw = jax.jit(store.draw, donate_argnums=0)
-        self._tell = jax.jit(store.feedback, donate_argnums=0)
+
+        def draw(held: Tree, count: int) -> tuple[Tree, Tree]:
+            return jax.lax.scan(lambda held, _: store.draw(held), held, None, count)
+
+        def tell(held: Tree, messages: Tree) -> Tree:
+            return jax.lax.scan(lambda held, message: (store.feedback(held, message), None), held, messages)[0]
+
+        self._draw = jax.jit(draw, static_argnums=1, donate_argnums=0)
+        self._tell = jax.jit(tell, donate_argnums=0)
         self._waits, self._figures = jax.jit(store.waits), jax.jit(store.figures)
 
     @property
@@ -43,14 +50,15 @@ class CpuHome:
         self._held = jax.block_until_ready(self._insert(self._held, unroll))
 
     def draw(self, into: Any) -> None:
-        """Draw a batch, and write it into NumPy arrays."""
-        self._held, batch = self._draw(self._held)
-        for place, value in zip(jax.tree.leaves(into), jax.tree.leaves(batch), strict=True):
+        """Draw as many batches as ``into`` has room for, and write them there."""
+        places = jax.tree.leaves(into)
+        self._held, batches = self._draw(self._held, len(places[0]))
+        for place, value in zip(places, jax.tree.leaves(batches), strict=True):
             np.copyto(place, np.asarray(value))
 
-    def feedback(self, message: Any) -> None:
-        """Take in what learn tells of a batch."""
-        self._held = jax.block_until_ready(self._tell(self._held, message))
+    def feedback(self, messages: Any) -> None:
+        """Take in what learn tells of batches."""
+        self._held = jax.block_until_ready(self._tell(self._held, messages))
 
     def waits(self) -> int:
         """Unrolls from now on that are only kept."""

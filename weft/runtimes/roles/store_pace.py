@@ -20,7 +20,6 @@ class StorePace:
         """Batches that may have been drawn by now: what was kept last is released when they have been learned from."""
         return max(0, self.kept - self.filling) * self.draws // self.parts
 
-    @property
-    def may_draw(self) -> bool:
-        """Whether one more is allowed."""
-        return self.drawn < self.allowed
+    def may_draw(self, count: int) -> bool:
+        """Whether so many more are allowed."""
+        return self.drawn + count <= self.allowed

@@ -129,7 +129,7 @@ class StoreSide:
             while (message := reader.receive()) is not None:
                 if message.stamp.tag == self._task.life:
                     self.home.feedback(self._forms[reader.wire.name].unflatten(message.arrays))
-                    self._told += 1
+                    self._told += reader.wire.batches
                 else:
                     self._outlived += message.stamp.count
                 reader.take(message, None)
@@ -169,23 +169,25 @@ class StoreSide:
         return not self._back or self._told == self.pace.drawn
 
     def _draw(self) -> bool:
-        """Draw a batch, where that is allowed and there is room for it; whether one was drawn."""
+        """Draw the batches of a message, where that is allowed and there is room for it; whether any were drawn."""
         assert self.home is not None
-        if not self.pace.may_draw or (self._synchrony.told_first and not self._is_told):
+        count = self._writer.wire.batches
+        if not self.pace.may_draw(count) or (self._synchrony.told_first and not self._is_told):
             return False
         places = self._writer.reserve()
         if places is None:
             return False
         into: Tree = self._drawn_form.unflatten(places)
         self.home.draw(into)
-        self.pace.drawn += 1
+        self.pace.drawn += count
         self._writer.commit(0)
         return True
 
     def _give_back(self) -> bool:
         """Release unrolls whose batches have been learned from; whether any was."""
-        moved, learned = False, self._writer.released - self._before
-        while self._owed and learned >= self._owed[0].until:
+        moved, learned = False, (self._writer.released - self._before) * self._writer.wire.batches
+        # The last batches that an unroll allows may be fewer than a message has: they are drawn with those of the next.
+        while self._owed and learned > self._owed[0].until - self._writer.wire.batches:
             owed = self._owed.popleft()
             for reader, message in owed.taken:
                 if owed.until:  # a version follows from it

@@ -98,6 +98,7 @@ class Wire:
     in_round: int = 1  # messages in one round of lockstep
     drawn: bool = False  # what a store draws: no sample of its own, those were counted when the store took them
     feedback: bool = False  # what is told of that, back to the store
+    batches: int = 1  # that a store draws at a time: a message of the two above has so many, one after the other
     slab: int = -1  # of timesteps: the wire into whose slots they are written, where its writer says; -1: none
 
     @property

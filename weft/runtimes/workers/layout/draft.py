@@ -27,7 +27,10 @@ from weft.runtimes.workers.layout.blueprint import Blueprint, Host, Lane, Side, 
 from weft.streams.registry import LOCAL_SCHEMES
 
 DRAWN_AHEAD = 2
-"""Batches that a store has drawn and that are not learned from yet: one is on its way while the other is used."""
+"""Messages of a store that are not learned from yet: one is on its way while the other is used."""
+
+DRAWN_TOGETHER, DRAWN_BYTES = 8, 8 << 20
+"""Batches of one such message at most, and bytes, where they are more than one."""
 
 
 def draft(
@@ -243,7 +246,9 @@ class _Drafting:
             # A gradient stands for one message of each lane; what a map hands on stands for what it took.
             samples = sum(w.samples for w in eaten if w.lane >= 0) or next((w.samples for w in eaten), 0)
             if self.graph.fragment(stream.source).role.stores:
-                self._join(stream, writer, [reader], label=str(writer.rank), capacity=DRAWN_AHEAD, drawn=True)
+                batches = self._batches(stream.source)
+                label = str(writer.rank)
+                self._join(stream, writer, [reader], label=label, capacity=DRAWN_AHEAD, drawn=True, batches=batches)
             else:
                 self._join(stream, writer, [reader], label=str(writer.rank), capacity=1, samples=samples)
 
@@ -255,7 +260,20 @@ class _Drafting:
         for writer in self._of(stream.source):
             for reader in self._of(stream.target):
                 if writer is not reader:
-                    self._join(stream, writer, [reader], label=str(reader.rank), capacity=DRAWN_AHEAD + 1)
+                    batches, label = self._batches(stream.target), str(reader.rank)
+                    self._join(stream, writer, [reader], label=label, capacity=DRAWN_AHEAD + 1, batches=batches)
+
+    def _batches(self, store: str) -> int:
+        """Batches in a message of a store: several, so that small ones cost less; all that follow an unroll are whole
+        messages. One, where the store is told of each before it draws the next.
+        """
+        fragment = self.graph.fragment(store)
+        if self.synchrony.told_first and any(s.feedback for s in self.graph.into(store)):
+            return 1
+        draws = fragment.code.draws(next(s for s in self.graph.into(store) if s.counted).schema)
+        each = max(1, sum(s.message_bytes for s in self.graph.out_of(store)))
+        most = max(1, min(DRAWN_TOGETHER, DRAWN_BYTES // each))
+        return max(n for n in range(1, most + 1) if draws % n == 0)
 
     def _to_all(self, streams: list[Stream]) -> None:
         stream, targets = streams[0], {s.target for s in streams}
@@ -318,6 +336,7 @@ class _Drafting:
         capacity: int,
         samples: int = 0,
         drawn: bool = False,
+        batches: int = 1,
     ) -> None:
         together = all(reader.worker == writer.worker for reader in readers)
         scheme = "inproc" if together else self.channel
@@ -344,5 +363,6 @@ class _Drafting:
                 self._max_lag(stream) if samples else 0,
                 drawn=drawn,
                 feedback=stream.feedback,
+                batches=batches,
             )
         )

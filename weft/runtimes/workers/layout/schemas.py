@@ -15,7 +15,7 @@ from weft.core.errors import ConfigError
 from weft.core.types import Tree
 from weft.graph.algorithm import Algorithm
 from weft.graph.graph import Graph
-from weft.graph.loops import acted_schema
+from weft.graph.loops import acted_schema, widen
 from weft.graph.role import role
 from weft.graph.split import split
 from weft.graph.stream import Delivery
@@ -70,6 +70,7 @@ class Schemas:
         if key not in self._forms:
             if wire.lane < 0:
                 schema = self._schema(self.graph, wire, 0, extras)
+                schema = widen(schema, (wire.batches,)) if wire.drawn or wire.feedback else schema
                 self._forms[key] = form_of(schema, schema)
             else:
                 one, two = (self._schema(self.sized(n), wire, n, extras) for n in (rows, 2 * rows))
