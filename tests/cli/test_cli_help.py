@@ -73,7 +73,8 @@ def test_plans(weft: Weft) -> None:
     assert "env+act+learn" in rows["inline"]
     assert not rows["inline"].endswith("not yet")
     assert not rows["srl"].endswith("not yet")
-    assert rows["apex"].endswith("not yet")
+    assert not rows["apex"].endswith("not yet")
+    assert rows["auto"].endswith("not yet")
 
 
 def test_algorithms(weft: Weft) -> None:

@@ -45,15 +45,16 @@ TRIED = [
     ("ppo", "srl", "gymnasium", "tcp", True),
     ("dqn", "actors", "gymnasium", "shm", True),
     ("dqn", "seed", "jax", "tcp", False),
+    ("dqn", "apex", "gymnasium", "shm", True),
 ]
 
 
-ONE_STORE = {"inline", "actors", "seed"}  # the plans that have one learner, which a store is beside
+ONE_STORE = {"inline", "actors", "seed", "apex"}  # the plans that have one learner
 REFUSED = [
     (a, p)
     for a in ALGORITHMS
     for p in PLANS
-    if p not in COUNTED or (p == "central" and a.startswith("ppo")) or (a == "dqn" and p not in ONE_STORE)
+    if p not in (ONE_STORE if a == "dqn" else set(COUNTED) - {"apex"}) or (p == "central" and a.startswith("ppo"))
 ]
 AT_LENGTH = {("a2c", "actors"), ("ppo", "seed"), ("dqn", "seed")}  # in make slow
 

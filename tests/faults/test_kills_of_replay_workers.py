@@ -41,7 +41,9 @@ def test_a_shard_that_is_killed_goes_on_from_what_was_saved_and_what_was_lost_is
 
 
 def test_one_that_was_never_saved_fills_anew(training):
-    run = training(*SMALL, "--plan", "(env+act)*2 | replay | learn", "--steps", "100000000", "--checkpoint-seconds", "600")
+    run = training(
+        *SMALL, "--plan", "(env+act)*2 | replay | learn", "--steps", "100000000", "--checkpoint-seconds", "600"
+    )
     run.wait_for_learning(2)
     pid = run.kill("replay-0")
     run.wait_for_another("replay-0", pid, SECONDS_TO_REPLACE)

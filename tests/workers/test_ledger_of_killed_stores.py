@@ -15,10 +15,11 @@ from tasks import Office
 from test_ledger_of_the_killed import ALONE, ENVS, MAX_LAG, UNROLL, Bench, BurningTask, Fuse, Producer, Strand
 
 import weft
-from weft.runtimes.flow import Finite
 from weft.runtimes.roles.drawn_side import DrawnSide, _Learned
 from weft.runtimes.roles.store_pace import StorePace
 from weft.runtimes.roles.store_side import StoreSide
+from weft.runtimes.stage import Finite
+from weft.runtimes.workers.counting.account import Fate
 from weft.runtimes.workers.layout.blueprint import Side
 
 ROUNDS = 4
@@ -69,6 +70,11 @@ class StoreBench(Bench):
             side.context.strand = Strand(side.run)
             self.strands[worker].append(side.context.strand)
 
+    def die(self, worker: int) -> None:
+        super().die(worker)
+        if any(isinstance(side, StoreSide) for side in self.sides[worker]):
+            self.at_the_kill = None  # its books are closed when its next life begins, as those of a learner are
+
     def _kept_then(self) -> dict[int, tuple[list[float], int]]:
         return self.__dict__.setdefault("kept_then", {})
 
@@ -101,9 +107,7 @@ class StoreBench(Bench):
             if isinstance(side, DrawnSide):
                 self.standing[side.name] = (side.states[side.name], side.version)
             elif isinstance(side, StoreSide):
-                saved = side._saved
-                assert saved is not None
-                trained = int(self.office.account.sides[side.context.index][8])
+                trained = int(self.office.account.sides[side.context.index][Fate.TRAINED])
                 self._kept_then()[side.context.index] = (list(side.home.kept), trained)
         self.trained_then = self.books.trained({k: n for k, (_, n) in self._kept_then().items()})
 

@@ -41,7 +41,7 @@ def _plans() -> int:
     from weft.plans import catalogue
 
     _table([(name, expression, who, "" if now else "not yet") for name, expression, who, now in catalogue()])
-    print('\n"not yet": apex needs a replay in workers of its own, auto the planner; this version has neither.')
+    print('\n"not yet": auto needs the planner, which this version does not have.')
     print('Any expression over the fragments is a plan too: --plan "(env+act)*4 | learn@gpu".')
     return 0
 

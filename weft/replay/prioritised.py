@@ -80,10 +80,8 @@ class PrioritisedReplay(UniformReplay):
         position = sum_tree.find(held.tree, share * whole)
         batch = transitions(ring, position, self.n_step, self.discount)
         steps = (ring.held * ring.length * ring.envs).astype(jnp.float32)
-        probability = sum_tree.leaves(held.tree)[position] / whole
-        weight = (steps * jnp.maximum(probability, TINY)) ** -self._beta(held.drawn)
-        weight = weight / jnp.max(jnp.where(batch.weight > 0, weight, 0.0), initial=TINY)
-        return held._replace(drawn=held.drawn + 1), batch._replace(weight=weight * batch.weight)
+        weight = _weights(steps, sum_tree.leaves(held.tree)[position], whole, batch.weight, self._beta(held.drawn))
+        return held._replace(drawn=held.drawn + 1), batch._replace(weight=weight)
 
     def feedback(self, held: Tree, message: Priorities) -> Tree:
         """New priorities of steps that were drawn. What is stale or no finite number changes nothing, and is counted.
@@ -107,3 +105,16 @@ class PrioritisedReplay(UniformReplay):
     def _beta(self, drawn: Array) -> jax.Array:
         part = jnp.minimum(drawn / self.beta_draws, 1.0) if self.beta_draws else jnp.float32(0.0)
         return self.beta + (1.0 - self.beta) * part
+
+
+def _weights(steps: Array, priority: Array, whole: Array, usable: Array, beta: Array) -> jax.Array:
+    """Importance weights (``[N]``) of steps with these priorities, the highest of those that are ``usable`` 1.
+
+    Between barriers: the last bit of a division or a power depends on what it is compiled together with, and the same
+    batch must come out of every home that a replay may have.
+    """
+    steps, priority, whole, usable, beta = jax.lax.optimization_barrier((steps, priority, whole, usable, beta))
+    weight = (steps * jnp.maximum(priority / whole, TINY)) ** -beta
+    weight = weight / jnp.max(jnp.where(usable > 0, weight, 0.0), initial=TINY)
+    alike: jax.Array = jax.lax.optimization_barrier(weight * usable)
+    return alike

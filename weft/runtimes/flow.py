@@ -181,6 +181,8 @@ class Flow:
 
         def once(states: States, _: None) -> tuple[States, tuple[dict[str, Metrics], dict[str, Finite]]]:
             held, messages = draws.draw(states[name])
+            # A barrier: a store in a worker of its own draws in a program of its own, and to the same bits.
+            messages = jax.lax.optimization_barrier(messages)
             part = _Walk({**walk.states, **states, name: held}, {(name, p): [m] for p, m in messages.items()})
             self._walk(after, part, newest, given)
             told = {leg[1]: part.waiting.pop(leg)[-1] for leg in back if leg in part.waiting}

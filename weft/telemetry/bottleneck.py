@@ -22,6 +22,7 @@ WORKER_HINTS = {
     "act": "larger batches (more --envs, a smaller --ring), a smaller network, or more of it (act*2, act@gpu)",
     "env+act": "more workers of both (a larger N in (env+act)*N), or a quicker environment",
     "learn": "fewer epochs, larger minibatches, or more learners (learn*2, learn@gpu)",
+    "replay": "fewer samples_per_insert, or more shards (a larger R in replay*R)",
     "grad": "more workers that compute gradients (a larger N), or a smaller network",
     "apply": "one worker applies all gradients: larger batches (more --envs, a longer unroll) make fewer of them",
 }

@@ -10,12 +10,16 @@ from weft.plans import Machine, Plan
 
 
 def fits_in_memory(graph: Graph, plan: Plan, machine: Machine, seeds: int = 0) -> None:
-    """Return if the stores of a graph fit into the memory of the device that they run on; else ``ConfigError``."""
+    """Return if the stores of a graph fit into the memory that they lie in; else ``ConfigError``.
+
+    That is the device's, beside a learner; by themselves they are in the host's.
+    """
     if not stores_of(graph):
         return
     needed = {name: size * max(seeds, 1) for name, size in stored_bytes(graph).items()}
-    device = next(group.device for group in plan.groups if set(needed) & set(group.fragments))
-    on_gpu = machine.gpus > 0 and (device is None or device.kind == "gpu")
+    group = next(group for group in plan.groups if set(needed) & set(group.fragments))
+    beside = any(graph.fragment(name).role.publishes for name in group.fragments if name in graph.names)
+    on_gpu = beside and machine.gpus > 0 and (group.device is None or group.device.kind == "gpu")
     there = _device_memory() if on_gpu else machine.memory
     if there and sum(needed.values()) > there:
         each = ", ".join(f"{name} {describe_bytes(size)}" for name, size in needed.items())

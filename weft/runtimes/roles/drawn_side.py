@@ -15,9 +15,10 @@ import numpy as np
 from weft.core.types import Metrics, Tree
 from weft.graph.store import calls_for_each_unroll
 from weft.runtimes.actors import publishers_of
-from weft.runtimes.flow import Finite, Flow, States, kept_where
+from weft.runtimes.flow import Flow, kept_where
 from weft.runtimes.hosted.segments import learn_from
 from weft.runtimes.loop.bad_steps import keep_batch
+from weft.runtimes.stage import Finite, States
 from weft.runtimes.workers.ahead import Ahead
 from weft.runtimes.workers.lane_checkpoint import from_words, to_words
 from weft.runtimes.workers.layout.blueprint import Side
@@ -65,6 +66,7 @@ class DrawnSide:
         self.version = 0
         self._metrics: list[Metrics] = []  # of the calls that were not told of yet
         self._finite: list[Finite] = []
+        self._lags: dict[int, int] = {}  # of the newest unroll that its store had when it drew
         self._seconds = 0.0
         self.context.saves = self._saved
 
@@ -129,6 +131,8 @@ class DrawnSide:
             self._ahead = None
         began = time.perf_counter()
         batches = self._form.unflatten(message.arrays)
+        lag = max(0, self.version - message.stamp.version)  # below 0: of params that died with their learner
+        self._lags[lag] = self._lags.get(lag, 0) + 1
         states, made = self._learn_from(self.states, batches)
         jax.block_until_ready(states)
         before, self.states = self.states, dict(states)
@@ -170,8 +174,9 @@ class DrawnSide:
             "learned": all(bool(check.learned.all()) for check in finite),
             "rewards": all(bool(check.rewards.all()) for check in finite),
             "seconds": seconds,
-            "lags": [],
+            "lags": sorted(self._lags.items()),
         }
+        self._lags = {}
         self.context.link.say("learned", body)
 
     def _publish(self) -> None:

@@ -65,6 +65,7 @@ class StoreSide:
         self._drawn_form = task.schemas.form(drawn)
         self._held: dict[int, Message] = {}  # received and not yet kept, by lane
         self._owed: deque[_Owed] = deque()
+        self._newest = 0  # the version of the params that made the newest unroll
         self._told = 0  # batches of this life that were told of
         self._outlived = 0  # what was told of batches of earlier lives, in steps
         self._next_figures = 0.0
@@ -161,6 +162,7 @@ class StoreSide:
         for reader, _ in taken:
             reader.account(Fate.TRAINED)
             del self._held[reader.wire.lane]
+        self._newest = max(message.stamp.version for _, message in taken)
         self.pace.kept += 1
         self._owed.append(_Owed(taken, self.pace.allowed))
 
@@ -180,7 +182,7 @@ class StoreSide:
         into: Tree = self._drawn_form.unflatten(places)
         self.home.draw(into)
         self.pace.drawn += count
-        self._writer.commit(0)
+        self._writer.commit(self._newest)
         return True
 
     def _give_back(self) -> bool:
