@@ -68,6 +68,20 @@ def test_a_run_with_maps_interrupted_at_half_learns_what_one_never_interrupted_d
     algorithm = getattr(mapped, name)(unroll=4, hidden=(8,))
     run = prepared(algorithm, "CartPole-v1", envs=8, plan=plan, vector="each", lockstep=True)
 
+    (never, before), (resumed, after) = whole_and_in_halves(run, tmp_path, 4)
+    assert same(never, resumed)
+    assert jax.tree.map(lambda x: x.dtype, never) == jax.tree.map(lambda x: x.dtype, resumed)
+    if plan != INLINE:
+        assert before.samples == after.samples
+        assert before.samples.balanced
+        assert before.samples.trained == 8 * 8 * 4
+        assert before.samples.in_flight == 0
+        assert before.env_steps == after.env_steps
+
+
+def whole_and_in_halves(run, tmp_path, steps):
+    """The states and the last report of a run of twice so many learn steps; and of one that was resumed after half."""
+
     def engine_does(doing):
         engine = make_engine(run, logs=tmp_path / "logs")
         try:
@@ -77,29 +91,38 @@ def test_a_run_with_maps_interrupted_at_half_learns_what_one_never_interrupted_d
 
     def whole(engine):
         engine.start()
-        report = engine.advance(8)()
+        report = engine.advance(2 * steps)()
         return engine.saved()[0].fragments, report
 
     def half(engine):
         engine.start()
-        engine.advance(4)()
-        checkpoints.save(tmp_path, 4, *engine.saved())
+        engine.advance(steps)()
+        checkpoints.save(tmp_path, steps, *engine.saved())
 
     def rest(engine):
         restored = checkpoints.load_latest(tmp_path, engine.template(), pytest.fail)
         assert restored is not None
         assert engine.resume(restored[0], restored[1]) == []
-        report = engine.advance(4)()
+        report = engine.advance(steps)()
         return engine.saved()[0].fragments, report
 
-    never, before = engine_does(whole)
+    never = engine_does(whole)
     engine_does(half)
-    resumed, after = engine_does(rest)
+    return never, engine_does(rest)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prioritised", [False, True])
+def test_a_replay_of_its_own_is_saved_and_brought_back_whole(prioritised, tmp_path):
+    """Kept, drawn and told of as if nothing had been; three learn calls follow each unroll."""
+    fields = {"unroll": 4, "hidden": (8,), "capacity": 192, "batch": 32, "samples_per_insert": 3.0}
+    algorithm = weft.DQN(**fields, learning_begins=60, n_step=3, prioritised=prioritised)
+    plan = "(env+act)*2 | replay | learn"
+    run = prepared(algorithm, "CartPole-v1", envs=8, plan=plan, vector="each", lockstep=True, steps=640)
+    (never, before), (resumed, after) = whole_and_in_halves(run, tmp_path, 12)
+    assert set(never) == {"replay", "learn"}
     assert same(never, resumed)
-    assert jax.tree.map(lambda x: x.dtype, never) == jax.tree.map(lambda x: x.dtype, resumed)
-    if plan != INLINE:
-        assert before.samples == after.samples
-        assert before.samples.balanced
-        assert before.samples.trained == 8 * 8 * 4
-        assert before.samples.in_flight == 0
-        assert before.env_steps == after.env_steps
+    assert before.samples == after.samples
+    assert before.samples.balanced
+    assert before.samples.trained == (1 + 8) * 8 * 4, "one unroll fills it"
+    assert before.samples.in_flight == 0
