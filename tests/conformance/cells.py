@@ -84,9 +84,14 @@ def prepare_cell(algorithm: str, plan: str, environment: str) -> Prepared:
 
 
 def counted(algorithm: str, plan: str) -> str:
-    """A plan with its counts; a replay goes beside learn, where the plan has no place of its own for it."""
+    """A plan with its counts; a replay goes beside learn, where the plan has no place of its own for it.
+
+    Where the algorithm has no replay and the plan wants one, its name, by which it is refused.
+    """
     expression = COUNTED.get(plan, plan)
-    if algorithm != "dqn" or "replay" in expression:
+    if "replay" in expression:
+        return expression if algorithm == "dqn" else plan
+    if algorithm != "dqn":
         return expression
     with_replay = {"learn*2": "(replay+learn)*2", "learn": "replay+learn"}
     part = next((part for part in with_replay if part in expression), None)
