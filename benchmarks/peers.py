@@ -17,6 +17,7 @@ FOLDER = Path(__file__).resolve().parent / ".peers"
 
 REQUIREMENTS = {
     "sb3": ["stable-baselines3"],
+    "sbx": ["sbx-rl"],
     "sample-factory": ["sample-factory==2.1.1", "gymnasium<1", "numpy<2", "torch==2.13.0"],
     "rllib": ["ray[rllib]==2.60.*", "torch==2.13.0"],
 }

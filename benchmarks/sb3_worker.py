@@ -1,9 +1,9 @@
-"""Stable-Baselines3's PPO on Gymnasium's CartPole-v1. Runs in the peer's environment, which knows nothing of Weft."""
+"""Stable-Baselines3 on Gymnasium's environments. Runs in the peer's environment, which knows nothing of Weft."""
 
 from __future__ import annotations
 
 import torch
-from stable_baselines3 import PPO
+from stable_baselines3 import DQN, PPO, SAC
 from stable_baselines3.common.env_util import make_vec_env
 
 from benchmarks.serve import Contender, serve
@@ -42,5 +42,52 @@ def ppo(*, envs: int, unroll: int, epochs: int, minibatches: int, threads: int |
     return Contender(envs * unroll, run)
 
 
+def dqn(*, every: int, steps: int, threads: int | None) -> Contender:
+    """DQN in CartPole-v1 with its own defaults, learning after ``steps`` steps, once for ``every`` of them."""
+    model = DQN(
+        "MlpPolicy",  # layers of 64 and 64
+        make_vec_env("CartPole-v1", 1),
+        learning_rate=1e-3,
+        buffer_size=100_000,
+        learning_starts=1_000,
+        batch_size=32,
+        train_freq=steps,
+        gradient_steps=steps // every,
+        target_update_interval=800,
+        exploration_fraction=1e-5,
+        seed=0,
+        device="cpu",
+        verbose=0,
+    )
+    return _off_policy(model, steps, threads)
+
+
+def sac(*, every: int, steps: int, threads: int | None) -> Contender:
+    """SAC in Pendulum-v1 with its own defaults, likewise."""
+    model = SAC(
+        "MlpPolicy",  # layers of 256 and 256
+        make_vec_env("Pendulum-v1", 1),
+        buffer_size=1_000_000,
+        learning_starts=100,
+        batch_size=256,
+        train_freq=steps,
+        gradient_steps=steps // every,
+        seed=0,
+        device="cpu",
+        verbose=0,
+    )
+    return _off_policy(model, steps, threads)
+
+
+def _off_policy(model: DQN | SAC, steps: int, threads: int | None) -> Contender:
+    model.learn(model.learning_starts + 1, log_interval=None)  # so that a unit is learned from, from the first on
+
+    def run(units: int) -> None:
+        torch.set_num_threads(threads or DEFAULT_THREADS)
+        model.learn(units * steps, log_interval=None, reset_num_timesteps=False)
+
+    return Contender(steps, run)
+
+
 if __name__ == "__main__":
-    serve({"ppo": ppo})
+    serve({"ppo": ppo, "dqn": dqn, "sac": sac})

@@ -16,14 +16,21 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from weft.algorithms.a2c import A2C
+    from weft.algorithms.bc import BC
     from weft.algorithms.dqn import DQN
     from weft.algorithms.impala import IMPALA
+    from weft.algorithms.iql import IQL
     from weft.algorithms.ppo import PPO
-    from weft.api import evaluate, load, make, show, train
+    from weft.algorithms.pqn import PQN
+    from weft.algorithms.r2d2 import R2D2
+    from weft.algorithms.sac import SAC
+    from weft.algorithms.td3 import TD3
+    from weft.api import evaluate, load, make, record, show, train
     from weft.core.errors import ConfigError, WeftError
     from weft.core.replicas import mean_over_replicas
     from weft.core.specs import Box, Discrete, EnvSpec, MultiBinary, MultiDiscrete, Spec
     from weft.core.types import Acted, Priorities, Timestep, TrainState, Transitions, Unroll
+    from weft.data.dataset import Dataset
     from weft.envs.protocol import JaxEnv, Transition
     from weft.graph.algorithm import Algorithm
     from weft.graph.fragment import Fragment, Port
@@ -33,6 +40,7 @@ if TYPE_CHECKING:
     from weft.graph.stream import Stream
     from weft.nets.network import Network, NetworkOutput
     from weft.plans.plan import Plan
+    from weft.replay.fixed import FixedReplay
     from weft.replay.prioritised import PrioritisedReplay
     from weft.replay.uniform import UniformReplay
     from weft.runtimes.policies.run import Run
@@ -41,13 +49,20 @@ if TYPE_CHECKING:
 
 _HOME = {
     "A2C": "weft.algorithms.a2c",
+    "BC": "weft.algorithms.bc",
     "DQN": "weft.algorithms.dqn",
     "IMPALA": "weft.algorithms.impala",
+    "IQL": "weft.algorithms.iql",
     "PPO": "weft.algorithms.ppo",
+    "PQN": "weft.algorithms.pqn",
+    "R2D2": "weft.algorithms.r2d2",
+    "SAC": "weft.algorithms.sac",
+    "TD3": "weft.algorithms.td3",
     "train": "weft.api",
     "evaluate": "weft.api",
     "load": "weft.api",
     "make": "weft.api",
+    "record": "weft.api",
     "show": "weft.api",
     "ConfigError": "weft.core.errors",
     "WeftError": "weft.core.errors",
@@ -64,6 +79,7 @@ _HOME = {
     "TrainState": "weft.core.types",
     "Transitions": "weft.core.types",
     "Unroll": "weft.core.types",
+    "Dataset": "weft.data.dataset",
     "JaxEnv": "weft.envs.protocol",
     "Transition": "weft.envs.protocol",
     "Algorithm": "weft.graph.algorithm",
@@ -79,6 +95,7 @@ _HOME = {
     "register_role": "weft.graph.role",
     "off_policy": "weft.graph.loops",
     "several_policies": "weft.graph.loops",
+    "FixedReplay": "weft.replay.fixed",
     "PrioritisedReplay": "weft.replay.prioritised",
     "UniformReplay": "weft.replay.uniform",
     "MessageRole": "weft.runtimes.roles.role",
@@ -88,15 +105,23 @@ _HOME = {
 
 __all__ = [
     "A2C",
+    "BC",
     "DQN",
     "IMPALA",
+    "IQL",
     "PPO",
+    "PQN",
+    "R2D2",
+    "SAC",
+    "TD3",
     "Acted",
     "Algorithm",
     "Box",
     "ConfigError",
+    "Dataset",
     "Discrete",
     "EnvSpec",
+    "FixedReplay",
     "Fragment",
     "Graph",
     "JaxEnv",
@@ -127,6 +152,7 @@ __all__ = [
     "make",
     "mean_over_replicas",
     "off_policy",
+    "record",
     "register_role",
     "several_policies",
     "show",

@@ -13,6 +13,7 @@ from weft.core.identity import REACHED
 from weft.core.keywords import split, takes
 from weft.core.recipe import refuse_while_importing
 from weft.core.types import TrainState
+from weft.data.dataset import Dataset
 from weft.envs.protocol import EnvLike
 from weft.graph.algorithm import Algorithm
 from weft.plans.plan import Plan
@@ -91,6 +92,26 @@ def evaluate(
     if policy not in opened.teams:
         raise ConfigError(f"run {opened.folder.name!r} has several policies: policy= names {', '.join(opened.teams)}")
     return evaluate_policy(opened.together(greedy=greedy), opened.source, team=opened.teams[policy], **how)
+
+
+def record(
+    run: Run | str | Path,
+    folder: str | Path,
+    *,
+    steps: int = 10_000,
+    explore: bool = False,
+    seed: int | None = None,
+    root: str | Path = Settings.root,
+    trust: bool = False,
+) -> Dataset:
+    """Play with a run's policy in fresh environments, and write what happened as a data set into a new folder.
+
+    At least ``steps`` steps are played, greedily, or with ``explore`` as the policy explored at its run's end. ``seed``
+    is that of the episodes. ``root`` and ``trust`` are ``load``'s, for a run that is given by its name or folder.
+    """
+    opened = run if isinstance(run, Run) else load(run, root=root, trust=trust)
+    recorded: Dataset = opened.record(folder, steps=steps, explore=explore, seed=seed)
+    return recorded
 
 
 def make(run: Run | str | Path, *, root: str | Path = Settings.root, render: bool = False, trust: bool = False) -> Any:
@@ -177,7 +198,10 @@ def open_run_folder(
     from weft.services.run_folder import read_run
 
     folder = read_run(Path(root), str(run))
-    prepared = prepare(stored_config(folder, opening or Opening()))
+    asked = stored_config(folder, opening or Opening())
+    assert isinstance(asked.algorithm, Algorithm)
+    acting = asked.algorithm.with_fields(**asked.fields).to_act()
+    prepared = prepare(replace(asked, algorithm=acting, fields={}))
     _check_objects(folder.name, folder.config, prepared, warn)
     # Of all that a checkpoint holds the params alone are the same whatever the plan was.
     states = make_engine(prepared).template().fragments

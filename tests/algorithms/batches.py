@@ -34,7 +34,7 @@ def acted_batch(algorithm, params, seed=0, truncate=True, resets=False, envs=ENV
             terminated[t], truncated[t] = terminated[t] & valid[t], truncated[t] & valid[t]
     ended = terminated | truncated
     first = np.concatenate([np.zeros((1, envs), np.bool_), ended])
-    act = jax.jit(jax.vmap(algorithm.act, (None, 0, 0, 0)))
+    act = jax.jit(jax.vmap(lambda *x: algorithm.act_at(*x, jnp.int32(0)), (None, 0, 0, 0)))
     value = jax.jit(jax.vmap(algorithm.bootstrap, (None, 0, 0)))
     start = jax.tree.map(lambda x: jnp.broadcast_to(x, (envs, *np.shape(x))), algorithm.initial_carry())
     carry, rows, bootstrap = start, [], []

@@ -18,6 +18,7 @@ from weft.core.specs import Box, Discrete, EnvSpec
 from weft.core.types import Timestep, Transitions
 from weft.envs.jax_on_host import JaxOnHostFactory
 from weft.envs.protocol import EnvSource
+from weft.ops import losses
 from weft.runtimes.loop.train import make_engine
 from weft.runtimes.prepare.config import RunConfig, prepare
 
@@ -53,10 +54,41 @@ TARGET = jnp.array([[0.0, 0.0], [10.0, 20.0], [30.0, 40.0], [0.0, 0.0]])
 def test_what_the_values_are_moved_towards_by_hand():
     batch = batch_of((0, 0, 1.0, 0.5, 1), (0, 1, 2.0, 0.25, 2), (0, 0, 3.0, 0.0, 2))
     plain = tabular(double=False).aim(ONLINE, TARGET, batch)
-    np.testing.assert_allclose(plain, [1 + 0.5 * 20, 2 + 0.25 * 40, 3])
+    np.testing.assert_allclose(plain[:, 0], [1 + 0.5 * 20, 2 + 0.25 * 40, 3])
     # Double: the online network would choose action 0 in state 1, which the target network gives 10.
     double = tabular(double=True).aim(ONLINE, TARGET, batch)
-    np.testing.assert_allclose(double, [1 + 0.5 * 10, 2 + 0.25 * 40, 3])
+    np.testing.assert_allclose(double[:, 0], [1 + 0.5 * 10, 2 + 0.25 * 40, 3])
+
+
+def test_quantiles_by_hand():
+    """Two quantiles of each action's return; the value is their mean."""
+    algorithm = tabular(quantiles=2, double=False, network=(lambda key: jnp.zeros((4, 4)), table))
+    online = jnp.array([[0.0, 0.0, 0.0, 0.0], [1.0, 3.0, 0.0, 0.0], [2.0, 4.0, 5.0, 9.0], [0.0, 0.0, 0.0, 0.0]])
+    state = jnp.array([[1.0, 0.0], [2.0, 0.0]])
+    np.testing.assert_allclose(algorithm.values(online, state), [[2, 0], [3, 7]])
+    batch = batch_of((1, 0, 1.0, 0.5, 2), (1, 0, 2.0, 0.0, 2))
+    np.testing.assert_allclose(algorithm.aim(online, online, batch), [[1 + 2.5, 1 + 4.5], [2, 2]])
+    # Of the second step: quantile 1/4 is 1 and the target 2 above it, twice: 1/4 of 1. Quantile 3/4 is 3, above: 1/4.
+    # Of the first: 1/4 of the mean of 2.5 and 4.5, and 3/4 of the mean of 0.5 and 2.5.
+    loss, (metrics, error) = algorithm.loss(online, online, batch)
+    assert float(loss) == pytest.approx(((0.25 * 3.5 + 0.75 * 1.5) + 0.5) / 2)
+    np.testing.assert_allclose(error, [2 - 4.5, 2 - 2])
+    assert float(metrics["value"]) == 2.0
+    # Squared where smaller than 1: an error of 1 counts a half, 2.5 counts 2, 4.5 counts 4, 0.5 counts an eighth.
+    huber = tabular(quantiles=2, double=False, huber=1.0, network=(lambda key: jnp.zeros((4, 4)), table))
+    assert float(huber.loss(online, online, batch)[0]) == pytest.approx(
+        ((0.25 * 3 + 0.75 * (0.125 + 2) / 2) + 0.25 * 0.5 + 0.25 * 0.5) / 2
+    )
+
+
+def test_quantiles_of_a_return_that_is_drawn_are_found():
+    """Regression towards samples of a distribution gives its quantiles: of 0 … 1, uniform, 1/8, 3/8, 5/8, 7/8."""
+    target = jnp.linspace(0, 1, 101)[None]
+    slope = jax.jit(jax.grad(lambda q: losses.quantile_regression(q[None], target)[0]))
+    found = jnp.zeros(4)
+    for _ in range(400):
+        found -= 0.01 * slope(found)
+    np.testing.assert_allclose(found, [1 / 8, 3 / 8, 5 / 8, 7 / 8], atol=0.02)
 
 
 def test_the_loss_by_hand():
@@ -215,14 +247,15 @@ def learned(**fields):
     return train_state(engine)
 
 
-AT_LENGTH = [pytest.param(fields, marks=pytest.mark.slow) for fields in ({"n_step": 3}, {"dueling": True})]
+OTHERS = ({"n_step": 3}, {"dueling": True}, {"quantiles": 5})
+AT_LENGTH = [pytest.param(fields, marks=pytest.mark.slow) for fields in OTHERS]
 
 
 @pytest.mark.parametrize("fields", [{"double": False}, {"prioritised": True}, *AT_LENGTH])
 def test_every_field_changes_what_is_learned(fields):
     plain, other = learned(), learned(**fields)
     assert int(plain.step) == int(other.step)
-    if "dueling" not in fields:  # another network is another structure
+    if not fields.keys() & {"dueling", "quantiles"}:  # another network is another structure
         assert farthest(plain.params, other.params) > 1e-6
 
 
@@ -320,6 +353,7 @@ def test_exploration_goes_on_where_it_was_when_a_run_without_lockstep_is_resumed
         report = again.advance(20)()
     finally:
         again.close()
-    assert begun == [step // 4 * 4 for step in steps]  # half an unroll is gone
+    # Half an unroll is gone; and the workers have begun by the time that one looks.
+    assert all(now >= step // 4 * 4 for now, step in zip(begun, steps, strict=True))
     assert report.samples.balanced
     assert report.learn_steps == 20

@@ -7,19 +7,24 @@ import numpy as np
 import pytest
 from batches import SPEC
 from batches import bind as bind_tiny
+from by_hand import SPEC as LINE
 
 import weft
+from weft.algorithms.offline import NoData, Offline
 from weft.algorithms.ranges import RANGES
+from weft.algorithms.replayed import Replayed
 from weft.core.errors import ConfigError
 
 ACTOR_CRITICS = [weft.PPO, weft.IMPALA, weft.A2C]
-ALL = [*ACTOR_CRITICS, weft.DQN]
+CONTINUOUS = [weft.SAC, weft.TD3]
+ALL = [*ACTOR_CRITICS, weft.DQN, *CONTINUOUS, weft.IQL]
 
 
 def bind(cls, **fields):
-    if cls is weft.DQN:  # it has other sizes than actor-critics have
-        return cls(**{"unroll": 8, "samples_per_insert": 100.0, **fields}).bind(weft.Spec(SPEC, 4, 10))
-    return bind_tiny(cls, **fields)
+    if issubclass(cls, Replayed):  # it has other sizes than actor-critics have
+        spec = LINE if cls in CONTINUOUS else SPEC
+        return cls(**{"unroll": 8, "samples_per_insert": 100.0, **fields}).bind(weft.Spec(spec, 4, 10))
+    return bind_tiny(cls, **({"data": NoData()} if issubclass(cls, Offline) else {}), **fields)
 
 
 # Just outside, and on the edge inside or as near as makes no difference.
@@ -56,7 +61,23 @@ EDGES = {
     "epsilon_end": (-0.001, 0.0),
     "exploration": (1.001, 1.0),
     "target_period": (0, 1),
+    "priority_mix": (1.001, 1.0),
     "huber": (0.0, 1e-9),
+    "blocks": (-1, 0),
+    "critics": (0, 1),
+    "critic_learning_rate": (0.0, 1e-9),
+    "weight_decay": (-1e-9, 0.0),
+    "target_rate": (0.0, 1.0),
+    "temperature": (0.0, 1e-9),
+    "target_entropy": (math.nan, -100.0),
+    "noise": (-1e-9, 0.0),
+    "smoothing": (-1e-9, 0.0),
+    "smoothing_clip": (0.0, 1e-9),
+    "policy_delay": (0, 1),
+    "quantiles": (-1, 0),
+    "updates": (0, 1),
+    "expectile": (1.0, 0.999),
+    "weight_clip": (0.0, 1e-9),
 }
 
 

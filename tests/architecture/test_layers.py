@@ -12,6 +12,7 @@ LAYERS: list[set[str]] = [
     {"core"},
     {"nets", "ops"},
     {"graph", "streams", "replay", "envs"},
+    {"data"},
     {"algorithms", "plans", "telemetry", "services"},
     {"runtimes", "planner"},
     {"api"},

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+from recorded import folder_of
 from toys import SMALL, farthest, train_state
 
 import weft
@@ -33,11 +34,19 @@ ALGORITHMS: dict[str, Any] = {
     "impala": weft.IMPALA(**LITTLE),
     "a2c": weft.A2C(**LITTLE),
     "dqn": weft.DQN(**LITTLE, **STORED, prioritised=True, dueling=True, n_step=3),
+    "sac": weft.SAC(**LITTLE, **STORED, n_step=2),
+    "r2d2": weft.R2D2(**LITTLE, capacity=256, batch=8, samples_per_insert=1.0, learning_begins=1, recurrent_size=8),
+    "pqn": weft.PQN(**LITTLE, minibatches=1),
+    "td3": weft.TD3(**LITTLE, **STORED, normalise_observations=True),
+    "bc": weft.BC(**LITTLE, batch=32, updates=1, data=folder_of("CartPole-v1")),
+    "iql": weft.IQL(**LITTLE, batch=32, updates=1, data=folder_of("CartPole-v1"), normalise_observations=True),
 }
-ENVIRONMENTS: dict[str, Any] = {
-    "jax": {"environment": "weft:CartPole-v1"},
-    "gymnasium": {"environment": "CartPole-v1"},
-}
+CONTINUOUS = ("sac", "td3")
+OFFLINE = ("bc", "iql")
+STORES = ("dqn", "r2d2", *CONTINUOUS, *OFFLINE)
+"""The algorithms that have a replay, or a data set in its place."""
+ENVIRONMENTS = {"jax": "weft:CartPole-v1", "gymnasium": "CartPole-v1"}
+"""Where actions must be continuous it is Pendulum."""
 CHANNELS = ("shm", "tcp")
 PLANS = {name: runs_now for name, _, _, runs_now in catalogue()}
 COUNTED = {
@@ -78,9 +87,15 @@ def prepare_cell(algorithm: str, plan: str, environment: str) -> Prepared:
         steps=steps,
         seed=SEED,
         lockstep=True,
-        **ENVIRONMENTS[environment],
+        environment=environment_of(algorithm, environment),
     )
     return prepare(config)
+
+
+def environment_of(algorithm: str, environment: str) -> str:
+    """The environment of a cell, one whose actions the algorithm takes."""
+    name = ENVIRONMENTS[environment]
+    return name.replace("CartPole", "Pendulum") if algorithm in CONTINUOUS else name
 
 
 def counted(algorithm: str, plan: str) -> str:
@@ -90,8 +105,8 @@ def counted(algorithm: str, plan: str) -> str:
     """
     expression = COUNTED.get(plan, plan)
     if "replay" in expression:
-        return expression if algorithm == "dqn" else plan
-    if algorithm != "dqn":
+        return expression if algorithm in STORES else plan
+    if algorithm not in STORES:
         return expression
     with_replay = {"learn*2": "(replay+learn)*2", "learn": "replay+learn"}
     part = next((part for part in with_replay if part in expression), None)

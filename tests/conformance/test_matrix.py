@@ -14,6 +14,7 @@ from cells import (
     ENVIRONMENTS,
     ENVS,
     PLANS,
+    STORES,
     TOLERANCE,
     counted,
     in_one_process,
@@ -24,7 +25,6 @@ from cells import (
 )
 from toys import farthest, same
 
-import weft
 from weft.algorithms import registry
 from weft.core.errors import ConfigError, PlanError
 from weft.envs.native import NativeFactory
@@ -46,6 +46,12 @@ TRIED = [
     ("dqn", "actors", "gymnasium", "shm", True),
     ("dqn", "seed", "jax", "tcp", False),
     ("dqn", "apex", "gymnasium", "shm", True),
+    ("sac", "actors", "jax", "shm", False),
+    ("td3", "seed", "gymnasium", "shm", True),
+    ("pqn", "actors", "gymnasium", "shm", False),
+    ("r2d2", "actors", "gymnasium", "shm", False),
+    ("bc", "seed", "gymnasium", "shm", True),
+    ("iql", "actors", "jax", "shm", False),
 ]
 
 
@@ -54,9 +60,17 @@ REFUSED = [
     (a, p)
     for a in ALGORITHMS
     for p in PLANS
-    if p not in (ONE_STORE if a == "dqn" else set(COUNTED) - {"apex"}) or (p == "central" and a.startswith("ppo"))
+    if p not in (ONE_STORE if a in STORES else set(COUNTED) - {"apex"})
+    or (p == "central" and a.startswith(("ppo", "pqn")))
 ]
-AT_LENGTH = {("a2c", "actors"), ("ppo", "seed"), ("dqn", "seed")}  # in make slow
+AT_LENGTH = {
+    ("a2c", "actors"),
+    ("ppo", "seed"),
+    ("dqn", "seed"),
+    ("dqn", "actors"),
+    ("sac", "actors"),
+    ("iql", "actors"),
+}  # in make slow
 
 
 @pytest.mark.parametrize(
@@ -71,7 +85,7 @@ def test_a_plan_learns_in_lockstep_what_one_process_learns(algorithm, plan, envi
     if exactly:
         assert same(cell.params, one_process.params)
     assert cell.episodes == one_process.episodes
-    assert cell.return_mean == one_process.return_mean
+    assert cell.return_mean == pytest.approx(one_process.return_mean, rel=0, abs=0, nan_ok=True)
     assert cell.samples.balanced
     assert cell.samples.trained == prepared.steps
     assert cell.samples.dropped == {}
@@ -136,5 +150,4 @@ def test_the_cells_are_not_all_alike():
 
 
 def test_every_algorithm_has_a_row():
-    assert {type(algorithm) for algorithm in ALGORITHMS.values()} == {weft.PPO, weft.IMPALA, weft.A2C, weft.DQN}
     assert {name.split()[0] for name in ALGORITHMS} == set(registry.ALGORITHMS)

@@ -89,6 +89,7 @@ def begins_nothing(monkeypatch):
     import weft.cli.checkpoints
     import weft.cli.evaluate
     import weft.cli.lists
+    import weft.cli.record
     import weft.cli.show
     import weft.cli.train
     import weft.runtimes.prepare.config
@@ -100,6 +101,7 @@ def begins_nothing(monkeypatch):
     monkeypatch.setattr(weft.cli.chaos, "storm", stop)
     monkeypatch.setattr(weft.cli.checkpoints, "_check", stop)
     monkeypatch.setattr(weft.cli.evaluate, "_evaluate", stop)
+    monkeypatch.setattr(weft.cli.record, "_record", stop)
     monkeypatch.setattr(weft.cli.show, "_draw_run", stop)
     monkeypatch.setattr(weft.cli.lists, "_envs", stop)
     monkeypatch.setattr(weft.runtimes.prepare.config, "prepare", stop)
@@ -233,6 +235,8 @@ def test_every_field_of_an_algorithm_is_in_its_table_with_its_default(algorithm)
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_tuned_settings_are_those_of_the_table(algorithm):
+    from weft.cli.values import write
+
     text = (ROOT / "docs" / "algorithms" / f"{algorithm}.md").read_text()
     for pattern, row in tuned.ROWS[algorithm]:
         family = pattern.strip("*").removesuffix("-v")
@@ -241,17 +245,18 @@ def test_the_tuned_settings_are_those_of_the_table(algorithm):
         assert (int(envs), int(steps.replace(",", ""))) == (row.envs, row.steps)
         told: dict[str, object] = {}
         for part in said.split(", "):
-            name, *value = part.replace("→", "").split()
+            name, _, value = part.partition(" ")
             name = name.strip("`")
-            told[name] = value[0] if value else "True"
-            if len(value) == 2:
-                told[f"{name}_end"] = value[1]
+            value, _, end = value.partition(" → ")
+            told[name] = value or "True"
+            if end:
+                told[f"{name}_end"] = end
         assert told.keys() == row.fields.keys(), family
         for name, value in row.fields.items():
-            assert told[name] == str(value) or float(str(told[name])) == value, (family, name)
+            assert told[name] in (str(value), write(value)) or float(str(told[name])) == value, (family, name)
 
 
-@pytest.mark.parametrize("name", ["generate", "generate_asynchronous"])
+@pytest.mark.parametrize("name", ["generate", pytest.param("generate_asynchronous", marks=pytest.mark.slow)])
 def test_the_conformance_pages_are_as_generated(name, monkeypatch):
     """That cells marked as running do run is what tests/conformance sees to, a few of them each time."""
     monkeypatch.syspath_prepend(ROOT / "docs")
@@ -262,7 +267,8 @@ def test_the_conformance_pages_are_as_generated(name, monkeypatch):
     again = f"run: python docs/{name}.py --rest"
     assert set(outcomes) == set(generate.cells()), again
     assert page == of.page(outcomes), again
-    assert all(of.good(outcome) for outcome in outcomes.values() if outcome != "refused"), again
+    left_out = {"refused", generate.UNTRIED}  # a cell takes its time: where one was not tried, the page says so
+    assert all(of.good(outcome) for outcome in outcomes.values() if outcome not in left_out), again
 
 
 def test_the_example_of_the_readme_runs(tmp_path, monkeypatch, capsys):

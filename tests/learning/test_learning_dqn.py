@@ -10,6 +10,7 @@ THRESHOLDS = {  # environment, fields: steps, the return to reach (random play 2
     ("weft:CartPole-v1", "prioritised"): (100_000, 400),
     ("weft:CartPole-v1", "dueling"): (150_000, 400),
     ("CartPole-v1", ""): (150_000, 475),
+    ("weft:CartPole-v1", "quantiles"): (150_000, 400),
 }
 
 
@@ -17,7 +18,7 @@ THRESHOLDS = {  # environment, fields: steps, the return to reach (random play 2
 @pytest.mark.parametrize(("environment", "field"), THRESHOLDS, ids=["-".join(row) for row in THRESHOLDS])
 def test_learns(environment, field, tmp_path):
     steps, threshold = THRESHOLDS[environment, field]
-    fields = {field: True} if field else {}
+    fields = {field: 16 if field == "quantiles" else True} if field else {}
     run = weft.train("dqn", environment, steps=steps, seed=1, root=tmp_path, quiet=True, tensorboard=False, **fields)
     assert run.summary["exit"] == "finished"
     assert run.summary["return_mean"] >= threshold
@@ -30,3 +31,8 @@ def test_a_bandit_is_solved_at_once(tmp_path):
     run = weft.train(algorithm, Bandit(), envs=8, steps=5_000, root=tmp_path, quiet=True, tensorboard=False, run="b")
     assert run.summary["return_mean"] > 0.9  # of random play 0.25; 0.05 of the actions stay random
     assert int(run.policy([1.0])) == 2
+
+
+def test_r2d2_remembers(tmp_path):
+    run = weft.train("r2d2", "weft:Memory-v0", steps=60_000, seed=1, root=tmp_path, quiet=True, tensorboard=False)
+    assert run.summary["return_mean"] > 0.9  # nothing without memory gets more than 0 on average

@@ -164,7 +164,7 @@ def killed_at(plan: str, algorithm: Any, kill: int, again: int, *, forgets: bool
 
 @pytest.mark.parametrize("forgets", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["memory", "socket"])
 @pytest.mark.parametrize(
-    "name", [name if name in ("one", "shards") else pytest.param(name, marks=pytest.mark.slow) for name in PLANS]
+    "name", [name if name == "shards" else pytest.param(name, marks=pytest.mark.slow) for name in PLANS]
 )
 def test_at_whichever_store_a_worker_is_killed_every_sample_is_in_the_ledger_once(name, forgets):
     touches = killed_at(*PLANS[name], 0, 0, forgets=forgets)

@@ -57,7 +57,23 @@ RANGES: dict[str, _Range] = {
     "epsilon_end": _FRACTION,
     "exploration": _FRACTION,
     "target_period": _COUNT,
+    "priority_mix": _FRACTION,
     "huber": _POSITIVE,
+    "blocks": _COST,
+    "critics": _COUNT,
+    "critic_learning_rate": _POSITIVE,
+    "weight_decay": _COST,
+    "target_rate": ("above 0 and at most 1", lambda value: 0 < value <= 1),
+    "temperature": _POSITIVE,
+    "target_entropy": ("a finite number", lambda value: True),
+    "noise": _COST,
+    "smoothing": _COST,
+    "smoothing_clip": _POSITIVE,
+    "policy_delay": _COUNT,
+    "quantiles": _COST,
+    "updates": _COUNT,
+    "expectile": ("above 0 and below 1", lambda value: 0 < value < 1),
+    "weight_clip": _POSITIVE,
 }
 """Each field's range in words, and whether a finite number is in it. In a tuple, every number must be in it."""
 
@@ -71,6 +87,11 @@ WHOLE = {
     "batch",
     "learning_begins",
     "target_period",
+    "blocks",
+    "critics",
+    "policy_delay",
+    "quantiles",
+    "updates",
 }
 """The fields of ``RANGES`` that must be whole numbers."""
 

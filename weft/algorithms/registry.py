@@ -25,7 +25,15 @@ ALGORITHMS: dict[str, Entry] = {
         "weft.algorithms.impala", "IMPALA", "V-trace actor-critic: one update a batch, right for stale data"
     ),
     "a2c": Entry("weft.algorithms.a2c", "A2C", "Advantage actor-critic; run asynchronously it is A3C"),
-    "dqn": Entry("weft.algorithms.dqn", "DQN", "Deep Q-network: double, dueling, n-step, prioritised; discrete"),
+    "dqn": Entry(
+        "weft.algorithms.dqn", "DQN", "Deep Q-network: double, dueling, n-step, prioritised, quantiles; discrete"
+    ),
+    "sac": Entry("weft.algorithms.sac", "SAC", "Soft actor-critic: twin critics, automatic temperature; continuous"),
+    "td3": Entry("weft.algorithms.td3", "TD3", "Twin delayed policy gradients, and DDPG by its fields; continuous"),
+    "r2d2": Entry("weft.algorithms.r2d2", "R2D2", "DQN with memory, learning from sequences; discrete"),
+    "pqn": Entry("weft.algorithms.pqn", "PQN", "Parallelised Q-network: no replay, no target network; discrete"),
+    "bc": Entry("weft.algorithms.bc", "BC", "Behaviour cloning from a data set: any actions"),
+    "iql": Entry("weft.algorithms.iql", "IQL", "Implicit Q-learning from a data set, offline: any actions"),
 }
 
 

@@ -46,7 +46,7 @@ def main(command: str, arguments: list[str]) -> int:
     groups = Flags(EvalFlags), Flags(Settings, "the run's folder", names=("root",))
     given, kept = parse("weft eval", ABOUT, arguments, *groups)
     flags, root = EvalFlags(**given), Settings(**kept).root
-    _hush_pygame()
+    hush_pygame()
     with stdout_reserved() if flags.json else nullcontext():
         folder, results, video, trained = _evaluate(flags, root)
     for label, result in results.items():
@@ -81,7 +81,7 @@ def _evaluate(
 
     suffix = video_suffix() if flags.video else ""  # before the episodes are played, not after
     opening = Opening(trust=flags.trust)
-    run, prepared = open_run_folder(flags.run, root, warn=_warn, opening=opening, checkpoint=flags.checkpoint)
+    run, prepared = open_run_folder(flags.run, root, warn=warn, opening=opening, checkpoint=flags.checkpoint)
     seed = prepared.seed if flags.seed is None else flags.seed
     results: dict[int | str, Evaluation] = {}
     for name, team in run.teams.items():  # all play in each, so that all of these are of the same episodes
@@ -134,7 +134,7 @@ def _hint(run: str, trained: float) -> None:
     )
 
 
-def _hush_pygame() -> None:
+def hush_pygame() -> None:
     """It greets on stdout, and looks for a display that drawing into arrays does not need."""
     for name, value in {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_VIDEODRIVER": "dummy"}.items():
         os.environ.setdefault(name, value)
@@ -151,5 +151,6 @@ def _words(label: int | str) -> str:
     return label if isinstance(label, str) else f"seed {label}"
 
 
-def _warn(text: str) -> None:
+def warn(text: str) -> None:
+    """Say it on stderr."""
     print(f"warning: {text}", file=sys.stderr)

@@ -20,6 +20,7 @@ from weft.core.theirs import is_theirs, their_traceback
 COMMANDS = {
     "train": ("weft.cli.train", "ALGO ENV", "train an algorithm in an environment, or go on with a run"),
     "eval": ("weft.cli.evaluate", "RUN", "play episodes with a trained run; --video records one"),
+    "record": ("weft.cli.record", "RUN DIR", "play with a trained run, and write a data set to learn from"),
     "show": ("weft.cli.show", "ALGO ENV", "draw what a plan makes of an algorithm; of a RUN, with what was measured"),
     "checkpoints": ("weft.cli.checkpoints", "RUN", "list a run's checkpoints, and check every byte of them"),
     "chaos": ("weft.cli.chaos", "ALGO ENV", "train under injected faults, and say what became of it"),

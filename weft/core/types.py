@@ -94,6 +94,35 @@ class Transitions(NamedTuple):
     following_mask: Array | None = None  # [N, choices] at ``following``; all allowed where that is not known
 
 
+class Earlier(NamedTuple):
+    """The unrolls before those of ``Sequences``, from which a recurrent network's carry is found anew."""
+
+    observation: Tree  # [T, N, ...]
+    first: Array  # [T, N] bool
+    carry: Tree  # [N, ...] act's, before their first step
+    joined: Array  # [N] bool: it is stored, and the sequence begins where it ended
+
+
+class Sequences(NamedTuple):
+    """``N`` whole unrolls out of a store, each of one environment, with what a recurrent network needs."""
+
+    observation: Tree  # [T, N, ...]
+    first: Array  # [T, N] bool: an episode begins with that observation
+    action: Tree  # [T, N, ...]
+    reward: Array  # [T, N]
+    terminated: Array  # [T, N] bool
+    truncated: Array  # [T, N] bool, and not terminated
+    following: Tree  # [T, N, ...] what each step led to; of a truncated episode its final observation
+    known: Array  # [T, N] bool: it is stored
+    valid: Array  # [T, N] bool: the record may be learned from
+    carry: Tree  # [N, ...] act's, before the first step
+    weight: Array  # [N] of its loss
+    ids: Array  # [N, 2] int32: where it lies in the store, and the number of its unroll there; for feedback
+    earlier: Earlier | None = None
+    action_mask: Array | None = None  # [T, N, choices]
+    following_mask: Array | None = None  # [T, N, choices]; all allowed where that is not known
+
+
 class Priorities(NamedTuple):
     """What learn tells a store of a batch: how much there was to learn from each of its steps."""
 

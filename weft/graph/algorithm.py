@@ -74,6 +74,13 @@ class Algorithm:
         if self.unroll < 1:
             raise ConfigError(f"{type(self).__name__}.unroll must be at least 1, got {self.unroll}")
 
+    def to_act(self) -> Self:
+        """A copy for a trained policy that only acts, without what only learning needs: a data set that may be gone.
+
+        Its params have the same shapes. Unless overridden: itself.
+        """
+        return self
+
     def init(self, key: jax.Array) -> TrainState:
         """Fresh params and optimiser state."""
         raise ConfigError(f"{type(self).__name__} must define init(self, key) -> TrainState")

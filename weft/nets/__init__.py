@@ -1,6 +1,7 @@
 """Encoders, recurrent cores and heads; a network is any pair ``(init, apply)``."""
 
 from weft.nets.actor_critic import actor_critic
+from weft.nets.control import Critics, critics_network, policy_network
 from weft.nets.encoders import ACTIVATIONS
 from weft.nets.network import (
     Network,
@@ -12,10 +13,11 @@ from weft.nets.network import (
     check_network,
     reset_carry,
 )
-from weft.nets.q_network import q_network
+from weft.nets.q_network import q_network, recurrent_q_network
 
 __all__ = [
     "ACTIVATIONS",
+    "Critics",
     "Network",
     "NetworkOutput",
     "actor_critic",
@@ -24,6 +26,9 @@ __all__ = [
     "apply_unroll",
     "as_network",
     "check_network",
+    "critics_network",
+    "policy_network",
     "q_network",
+    "recurrent_q_network",
     "reset_carry",
 ]

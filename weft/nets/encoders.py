@@ -25,16 +25,21 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 class MLP(nn.Module):
-    """Dense layers with an activation after each: ``[..., n]`` to ``[..., sizes[-1]]``."""
+    """Dense layers with an activation after each: ``[..., n]`` to ``[..., sizes[-1]]``.
+
+    With ``layer_norm`` each layer's numbers are normalised before the activation (Ba et al., arXiv 1607.06450).
+    """
 
     sizes: tuple[int, ...]
     activation: str = "tanh"
+    layer_norm: bool = False
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """Run the layers."""
         for size in self.sizes:
-            x = ACTIVATIONS[self.activation](dense(size, float(np.sqrt(2)))(x))
+            x = dense(size, float(np.sqrt(2)))(x)
+            x = ACTIVATIONS[self.activation](nn.LayerNorm()(x) if self.layer_norm else x)
         return x
 
 
@@ -80,13 +85,14 @@ class Encoder(nn.Module):
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
     whole: bool = False  # as CNN has it
+    layer_norm: bool = False  # as MLP has it
 
     @nn.compact
     def __call__(self, observation: Tree) -> jax.Array:
         """Encode ``[..., *shape]`` leaves to ``[..., features]``."""
         parts = [self._leaf(space, leaf) for space, leaf in _zip_leaves(self.space, observation)]
         x = parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
-        return MLP(self.hidden, self.activation)(x) if self.hidden else x
+        return MLP(self.hidden, self.activation, self.layer_norm)(x) if self.hidden else x
 
     def _leaf(self, space: Space, x: jax.Array) -> jax.Array:
         match space:

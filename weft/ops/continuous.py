@@ -106,6 +106,15 @@ class SquashedGaussian:
         """An action in [-1, 1], ``[..., *shape]``; differentiable in ``params``."""
         return jnp.clip(jnp.tanh(self._inner.sample(params, key)), -_EDGE, _EDGE)
 
+    def sample_and_log_prob(self, params: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """As ``sample``, with the action's log-density, ``[...]``; both differentiable in ``params``.
+
+        The density comes from the number before the squashing, so that it has a gradient up to the bounds.
+        """
+        before = self._inner.sample(params, key)
+        action = jnp.clip(jnp.tanh(before), -_EDGE, _EDGE)
+        return action, self._inner.log_prob(params, before) - jnp.sum(self._inner.flat(_log_slope(before)), axis=-1)
+
     def mode(self, params: jax.Array) -> jax.Array:
         """The squashed mean, ``[..., *shape]``. It is the median: the density itself may peak at the bounds."""
         return jnp.clip(jnp.tanh(self._inner.mode(params)), -_EDGE, _EDGE)
@@ -113,9 +122,7 @@ class SquashedGaussian:
     def log_prob(self, params: jax.Array, action: Array) -> jax.Array:
         """The log-density, ``[...]``, for ``action`` ``[..., *shape]``."""
         before = jnp.arctanh(jnp.clip(action, -_EDGE, _EDGE))
-        # log(1 - tanh(u)^2), written so that no digits cancel where tanh is near its bounds
-        slope = 2.0 * (math.log(2.0) - before - jax.nn.softplus(-2.0 * before))
-        return self._inner.log_prob(params, before) - jnp.sum(self._inner.flat(slope), axis=-1)
+        return self._inner.log_prob(params, before) - jnp.sum(self._inner.flat(_log_slope(before)), axis=-1)
 
     def entropy(self, params: jax.Array) -> jax.Array:
         """The differential entropy in nats, ``[...]``, without sampling, to 1e-4 for each number of the action.
@@ -140,3 +147,8 @@ class SquashedGaussian:
     @property
     def _inner(self) -> Gaussian:
         return Gaussian(self.shape)
+
+
+def _log_slope(before: jax.Array) -> jax.Array:
+    """log(1 - tanh(u)^2), written so that no digits cancel where tanh is near its bounds."""
+    return 2.0 * (math.log(2.0) - before - jax.nn.softplus(-2.0 * before))

@@ -61,6 +61,24 @@ def value_loss(
     return jnp.maximum(loss, 0.5 * jnp.square(clipped - target))
 
 
+def quantile_regression(quantiles: Array, target: Array, huber: float | None = None) -> jax.Array:
+    """QR-DQN's loss (Dabney et al., arXiv 1710.10044), ``[...]`` of ``[..., Q]`` quantiles and ``[..., M]`` targets.
+
+    Quantile i of Q stands for the probability ``(i + 1/2) / Q``. Its error against each target counts with that
+    probability where the target is above it, and with the rest where it is below; the mean over targets, the sum over
+    quantiles. Errors count linearly; with ``huber`` those below it are squared, divided by twice of it.
+    """
+    quantiles, target = jnp.asarray(quantiles), jax.lax.stop_gradient(target)
+    count = quantiles.shape[-1]
+    probability = (jnp.arange(count, dtype=jnp.float32) + 0.5) / count
+    error = target[..., None, :] - quantiles[..., :, None]  # [..., Q, M]
+    size = jnp.abs(error)
+    if huber is not None:
+        size = jnp.where(size <= huber, 0.5 * jnp.square(error) / huber, size - 0.5 * huber)
+    weight = jnp.abs(probability[:, None] - (error < 0))
+    return (weight * size).mean(-1).sum(-1)
+
+
 def approx_kl(log_ratio: Array) -> jax.Array:
     """An estimate of KL(old || new) from steps taken by the old policy, ``[...]``: ``(ratio - 1) - log_ratio``.
 

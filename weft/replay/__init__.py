@@ -1,6 +1,8 @@
-"""Replay: rings of unrolls, what is drawn from them, and with which probabilities. Pure; no graph, no process."""
+"""Replay: rings of unrolls, recorded steps, what is drawn from them and how often. Pure; no graph, no process."""
 
+from weft.replay.fixed import FixedReplay, Steps
 from weft.replay.prioritised import PrioritisedReplay
+from weft.replay.sequences import SequenceReplay
 from weft.replay.uniform import UniformReplay
 
-__all__ = ["PrioritisedReplay", "UniformReplay"]
+__all__ = ["FixedReplay", "PrioritisedReplay", "SequenceReplay", "Steps", "UniformReplay"]

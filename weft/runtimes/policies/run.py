@@ -71,6 +71,26 @@ class Run:
             self._policies[seed, policy] = Policy(algorithm, params)
         return self._policies[seed, policy]
 
+    def record(self, folder: str | Path, *, steps: int = 10_000, explore: bool = False, seed: int | None = None) -> Any:
+        """Play in fresh environments, write what happened as a data set into a new folder, and return it.
+
+        At least ``steps`` steps are played, greedily, or as the policy explored at its run's end. ``seed`` is that of
+        the episodes; unless given, the run's. Of several seeds the first plays. Returns a ``weft.Dataset``.
+        """
+        from weft.data.files import check_free
+        from weft.runtimes.policies.record import record_steps
+
+        if self.source is None:
+            raise ConfigError(f"run {self.folder.name!r} was loaded for its policy only: load it with its environment")
+        check_free(Path(folder))  # before anything is played
+        named = ("algorithm", "env_steps", "learn_steps")
+        told: dict[str, Any] = {name: self.summary[name] for name in named if name in self.summary}
+        at = int(self.summary["seed"]) if seed is None else seed
+        told |= {"run": self.folder.name, "explore": explore, "seed": at}
+        data = record_steps(self.policy_for(greedy=not explore), self.source, steps=steps, seed=at, recorded=told)
+        data.save(folder)
+        return data
+
     @property
     def teams(self) -> dict[str, str]:
         """The team that each of several policies acts for, by the policy's name; empty where there is one policy."""
