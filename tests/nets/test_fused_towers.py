@@ -71,6 +71,7 @@ def test_what_the_kernels_cannot_compute_is_left_to_the_layers(sizes, activation
     assert not fits(Shape(sizes, activation))
 
 
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="where there is a GPU, the tests above compile for it")
 def test_they_compile_for_a_gpu_as_far_as_can_be_seen_without_one():
     sizes = (4, 64, 64, 2), (4, 64, 64, 1)
     towers = tuple(tower(each, seed) for seed, each in enumerate(sizes))
