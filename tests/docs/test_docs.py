@@ -267,8 +267,10 @@ def test_the_conformance_pages_are_as_generated(name, monkeypatch):
     again = f"run: python docs/{name}.py --rest"
     assert set(outcomes) == set(generate.cells()), again
     assert page == of.page(outcomes), again
-    left_out = {"refused", generate.UNTRIED}  # a cell takes its time: where one was not tried, the page says so
-    assert all(of.good(outcome) for outcome in outcomes.values() if outcome not in left_out), again
+    # Not tried yet, as the page says: offline algorithms; without lockstep, where a cell is a whole run, others too.
+    for (algorithm, *_), outcome in outcomes.items():
+        untried = outcome == generate.UNTRIED and (of is not generate or algorithm in ("bc", "iql"))
+        assert outcome == "refused" or untried or of.good(outcome), again
 
 
 def test_the_example_of_the_readme_runs(tmp_path, monkeypatch, capsys):
