@@ -12,14 +12,23 @@ from weft.core.types import Timestep, Tree
 
 def timestep_buffers(spec: EnvSpec, leading: Shape) -> Timestep:
     """Zeroed NumPy buffers for a host environment's timestep, with ``leading`` axes: ``(B,)`` or ``(T, B)``."""
-    reward: Any = {team: np.zeros(leading, np.float32) for team in spec.teams} or np.zeros(leading, np.float32)
+
+    def rewards(one: EnvSpec) -> Any:
+        return np.zeros((*leading, *one.reward_shape), np.float32)
+
+    def masks(one: EnvSpec) -> Any:
+        return np.ones((*leading, one.mask_size), np.bool_) if one.action_mask else None
+
+    several = spec.teams
+    reward: Any = {team: rewards(one) for team, one in several.items()} or rewards(spec)
+    mask: Any = {team: masks(one) for team, one in several.items()} if several and spec.action_mask else None
     return Timestep(
         observation=allocate(spec.observation, leading),
         reward=reward,
         terminated=np.zeros(leading, np.bool_),
         truncated=np.zeros(leading, np.bool_),
         final_observation=allocate(spec.observation, leading),
-        action_mask=np.ones((*leading, spec.mask_size), np.bool_) if spec.action_mask else None,
+        action_mask=mask if several else masks(spec),
         valid=np.ones(leading, np.bool_) if spec.marks_valid else None,
     )
 

@@ -6,7 +6,7 @@ trees; arrays that belong to it are nested the same way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -108,6 +108,8 @@ class EnvSpec:
     left_out: tuple[str, ...] = ()  # parts of the observation that are text, which no network here reads
     teams: Mapping[str, EnvSpec] = field(default_factory=dict)  # what each sees and does, where there are several
     may_fail: bool = False  # a step that raised only resets: its record is not valid
+    agents: tuple[str, ...] = ()  # who takes part, A names; empty: one agent, and no axis of agents anywhere
+    agent: EnvSpec | None = None  # what one of the agents sees and does
 
     @classmethod
     def of_teams(cls, name: str, teams: Mapping[str, EnvSpec], **rest: Any) -> EnvSpec:
@@ -116,6 +118,52 @@ class EnvSpec:
         seen = {team: spec.observation for team, spec in teams.items()}
         done: Any = {team: spec.native_action for team, spec in teams.items()}
         return cls(name, seen, done, pure=pure, teams=dict(teams), **rest)
+
+    @classmethod
+    def of_agents(
+        cls,
+        name: str,
+        agent: EnvSpec,
+        agents: Sequence[str],
+        *,
+        state: SpaceTree | None = None,
+        changing: bool = False,
+        **rest: Any,
+    ) -> EnvSpec:
+        """The spec of a group of ``A`` agents that see and do alike, each as ``agent`` says; alone or as a team.
+
+        Its observation is a dict: ``agents``, the agents' own with an axis of agents in front, ``[A, ...]``; ``state``,
+        what a central critic may see, where there is one; and ``present`` (``[A]`` int8), where the set of agents is
+        ``changing``: 0 where an agent takes no part, sees nothing, and its action is ignored. Its action has the
+        agents' one after another, its reward is ``[A]``. An episode's end is everybody's; an agent's life ends before
+        it where the agent is not present any more.
+        """
+        names = tuple(agents)
+        if not names or len(set(names)) < len(names):
+            twice = sorted({n for n in names if names.count(n) > 1})
+            raise ConfigError(
+                f"environment {name!r}: a group needs agents with different names, got "
+                f"{'none' if not names else ', '.join(twice) + ' more than once'}"
+            )
+        seen: dict[str, SpaceTree] = {"agents": stacked(agent.observation, len(names))}
+        if state is not None:
+            seen["state"] = state
+        if changing:
+            seen["present"] = MultiBinary(len(names))
+        start = agent.action_start
+        shared: dict[str, Any] = {
+            "pure": agent.pure,
+            "action_mask": agent.action_mask,
+            "action_start": start if np.ndim(start) == 0 else np.tile(np.ravel(start), len(names)),
+        }
+        return cls(
+            name, seen, side_by_side(agent.native_action, len(names)), agents=names, agent=agent, **shared | rest
+        )
+
+    @property
+    def reward_shape(self) -> Shape:
+        """Of one environment's reward: ``[]``, or ``[A]`` where there are agents; of several teams, see theirs."""
+        return (len(self.agents),) if self.agents else ()
 
     @property
     def action(self) -> Space:
@@ -159,6 +207,38 @@ class EnvSpec:
         stretched = low + (xp.clip(action, -1.0, 1.0) + 1.0) * (0.5 * (high - low))
         mapped = stretched if bounded.all() else xp.where(bounded, stretched, xp.clip(action, native.low, native.high))
         return mapped.astype(native.dtype)
+
+
+def stacked(tree: SpaceTree, count: int) -> SpaceTree:
+    """What ``count`` agents see, with an axis for them in front: a Box for each leaf."""
+    match tree:
+        case tuple():
+            return tuple(stacked(t, count) for t in tree)
+        case Box(shape=shape, dtype=dtype, low=low, high=high):
+            return Box((count, *shape), dtype, low, high)  # bounds that have a shape are those of each agent
+        case Discrete(n=n, dtype=dtype):
+            return Box((count,), dtype, 0, n - 1)
+        case MultiDiscrete(nvec=nvec, dtype=dtype):
+            return Box((count, len(nvec)), dtype, 0, np.array(nvec) - 1)
+        case MultiBinary(n=n, dtype=dtype):
+            return Box((count, n), dtype, 0, 1)
+        case _:
+            return {k: stacked(v, count) for k, v in tree.items()}
+
+
+def side_by_side(space: Space, count: int) -> Space:
+    """The actions of ``count`` agents as one space: choices one after another, Boxes with an axis in front."""
+    match space:
+        case Discrete(n=n, dtype=dtype):
+            return MultiDiscrete((n,) * count, dtype)
+        case MultiDiscrete(nvec=nvec, dtype=dtype):
+            return MultiDiscrete(nvec * count, dtype)
+        case MultiBinary(n=n, dtype=dtype):
+            return MultiBinary(n * count, dtype)
+        case Box(shape=shape, dtype=dtype, low=low, high=high):
+            whole = (count, *shape)
+            return Box(whole, dtype, np.broadcast_to(low, whole), np.broadcast_to(high, whole))
+    raise ConfigError(f"not an action space: {space!r}")
 
 
 def num_choices(space: Space) -> int:

@@ -28,7 +28,7 @@ class Timestep(NamedTuple):
     """
 
     observation: Tree  # [B, ...]
-    reward: Array  # [B] float32, for the action before; of an environment with teams, a dict of such by team
+    reward: Array  # [B] float32, or [B, A] of A agents, for the action before; with teams, a dict of such by team
     terminated: Array  # [B] bool: the episode ended in a state of no further reward
     truncated: Array  # [B] bool: the episode was cut; what would have followed still has value
     final_observation: Tree | None = None  # [B, ...]
@@ -63,10 +63,10 @@ class Unroll(NamedTuple):
     first: Array  # [T, B] bool: that observation began an episode
     action: Tree  # [T, B, ...]
     extras: dict[str, Tree]  # [T, B, ...] what act remembered
-    reward: Array  # [T, B] for that action
+    reward: Array  # [T, B] for that action; [T, B, A] of A agents
     terminated: Array  # [T, B] bool, by that action
     truncated: Array  # [T, B] bool, by that action
-    bootstrap: Array  # [T, B] value of what would have followed: where truncated, and at the last step; else 0
+    bootstrap: Array  # [T, B], or [T, B, A], value of what would have followed: where truncated, and last; else 0
     carry: Tree  # [B, ...] act's carry before the first step
     last_observation: Tree  # [B, ...] what followed the last step
     last_first: Array  # [B] bool: that observation began an episode
@@ -77,7 +77,7 @@ class Unroll(NamedTuple):
     @property
     def steps(self) -> int:
         """How many environment steps it holds, T times B."""
-        return int(self.reward.shape[-2] * self.reward.shape[-1])
+        return int(self.terminated.shape[-2] * self.terminated.shape[-1])
 
 
 class Transitions(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from weft.core.specs import EnvSpec
 from weft.core.types import Timestep, Tree
 from weft.envs.protocol import JaxEnv
 
@@ -14,8 +15,12 @@ from weft.envs.protocol import JaxEnv
 def begin(env: JaxEnv, key: jax.Array) -> tuple[Tree, Timestep]:
     """The first timestep of one environment: (state, timestep), no reward; ``truncated``, and so ``first``, is set."""
     state, observation = env.reset(key)
-    no, yes, nothing = jnp.zeros((), jnp.bool_), jnp.ones((), jnp.bool_), jnp.zeros((), jnp.float32)
-    reward: Any = dict.fromkeys(env.spec.teams, nothing) if env.spec.teams else nothing
+    no, yes = jnp.zeros((), jnp.bool_), jnp.ones((), jnp.bool_)
+
+    def nothing(spec: EnvSpec) -> jax.Array:
+        return jnp.zeros(spec.reward_shape, jnp.float32)
+
+    reward: Any = {team: nothing(spec) for team, spec in env.spec.teams.items()} or nothing(env.spec)
     return state, Timestep(observation, reward, no, yes, observation, _mask(env, state))
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from weft.core.errors import ConfigError, UnknownName
 from weft.core.identity import is_plain
@@ -44,6 +44,9 @@ class Algorithm:
     """
 
     unroll: int = 128  # steps of each environment in one unroll, T
+
+    acts_for_group: ClassVar[bool] = False  # of several agents, it sees all and acts for all; else for each by itself
+    central_critic: ClassVar[bool] = False  # of several agents: observations are {own, state}, state for values alone
 
     @property
     def spec(self) -> Spec:

@@ -17,6 +17,7 @@ from weft.core.errors import GraphError
 from weft.core.specs import EnvSpec, Spec
 from weft.core.types import Acted, Finals, Timestep, Tree, Unroll
 from weft.graph.algorithm import Algorithm
+from weft.graph.by_agent import for_agents
 from weft.graph.fragment import Fragment, Port, Schema
 from weft.graph.graph import Graph
 from weft.graph.store import Store, batch_schema
@@ -100,7 +101,10 @@ def several_policies(algorithms: Mapping[str, Algorithm], spec: Spec) -> Graph:
     if len(lengths) > 1:
         raise GraphError(f"policies beside one env need unrolls of the same length, got {sorted(lengths)}")
     loops = {
-        name: on_policy(algorithm.with_spec(Spec(teams[name], spec.envs, spec.learn_steps, spec.steps)), name)
+        name: on_policy(
+            for_agents(algorithm, teams[name]).with_spec(Spec(teams[name], spec.envs, spec.learn_steps, spec.steps)),
+            name,
+        )
         for name, algorithm in algorithms.items()
     }
     envs = [loop.fragments[0] for loop in loops.values()]

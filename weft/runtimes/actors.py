@@ -101,5 +101,5 @@ def samples_eaten(graph: Graph, publishers: list[str], made: int) -> dict[str, i
 def _length(graph: Graph, name: str, *, outgoing: bool = False) -> int:
     streams = graph.out_of(name) if outgoing else graph.into(name)
     rewards = [getattr(s.schema, "reward", None) for s in streams if s.counted]
-    found = [r.shape[0] for r in rewards if r is not None and len(r.shape) == 2]
+    found = [r.shape[0] for r in rewards if r is not None and len(r.shape) > 1]
     return int(found[0]) if found else 0

@@ -16,8 +16,8 @@ class Running(NamedTuple):
     lengths: Array  # int32
 
     def step(self, reward: Array) -> Running:
-        """One step further."""
-        return Running(self.returns + reward, self.lengths + 1)
+        """One step further. Of several agents, ``[B, A]``, their mean counts."""
+        return Running(self.returns + (reward.mean(-1) if reward.ndim > 1 else reward), self.lengths + 1)
 
     def restart(self, ended: Array) -> Running:
         """Nothing so far where an episode has ``ended``."""

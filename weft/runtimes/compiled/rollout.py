@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from weft.core.buffers import of_team
+from weft.core.buffers import of_team, timestep_buffers
 from weft.core.errors import EnvironmentFault
 from weft.core.keys import env_keys, environment_key, fragment_key, step_keys
-from weft.core.specs import Space, allocate
+from weft.core.specs import EnvSpec, Space, allocate
 from weft.core.types import Acted, Array, Finals, Timestep, Tree, Unroll
 from weft.envs.autoreset import advance, begin
 from weft.envs.protocol import JaxEnv
@@ -228,24 +228,32 @@ def _check_spaces(env: JaxEnv) -> None:
             f"environment {spec.name!r}: step's reward must be a dict by team ({', '.join(sorted(spec.teams))}), got "
             f"{type(reward).__name__}."
         )
-    scalar = jax.tree.map(lambda x: jax.ShapeDtypeStruct((), x.dtype), reward)
+    shapes: Any = {t: s.reward_shape for t, s in spec.teams.items()} if spec.teams else spec.reward_shape
+    wanted = jax.tree.map(lambda x, shape: jax.ShapeDtypeStruct(shape, x.dtype), reward, shapes)
     flag = jax.ShapeDtypeStruct((), jnp.bool_)
     wrong = {
         "reset's observation disagrees with its spec": schema_difference(want, observation),
         "step's observation disagrees with its spec": schema_difference(want, transition.observation),
-        "step's reward must be one number": schema_difference(scalar, reward),
+        f"step's reward must be {'one number for each agent' if spec.agents else 'one number'}": schema_difference(
+            wanted, reward
+        ),
         "step's flags must be booleans": schema_difference((flag, flag), (transition.terminated, transition.truncated)),
         "the state after step disagrees with that after reset": schema_difference(state, stepped),
     }
     if spec.action_mask:
         mask = jax.eval_shape(env.action_mask, state)  # type: ignore[attr-defined]
-        choices = jax.ShapeDtypeStruct((spec.mask_size,), jnp.bool_)
+        choices: Any = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), _masks(spec))
         wrong["its action_mask disagrees with its spec"] = schema_difference(choices, mask)
     for what, difference in wrong.items():
         if difference:
             raise EnvironmentFault(
                 f"environment {spec.name!r}: {what}: {difference}. Correct its spec, or what it returns."
             )
+
+
+def _masks(spec: EnvSpec) -> Tree:
+    """An action mask of ``spec``, or a dict of such by team, with a leading axis of one."""
+    return timestep_buffers(spec, (1,)).action_mask
 
 
 class Cut(NamedTuple):
@@ -266,7 +274,7 @@ def finals_of(cut: Cut, count: int) -> Finals:
 
 
 def bootstrap_once(algorithm: Algorithm, params: Tree, cut: Cut, carry: Tree, following: Tree) -> jax.Array:
-    """``[T, B]`` values of what would have followed, where each environment was cut at most once.
+    """``[T, B]`` (or ``[T, B, A]``) values of what would have followed, where each environment was cut at most once.
 
     That is where an episode was cut, and at the last step: ``carry`` and ``following`` are what came after it, ``[B,
     ...]``. Both are looked at in one batch. There is no branch on data: a GPU would have to wait for the host.
@@ -277,8 +285,8 @@ def bootstrap_once(algorithm: Algorithm, params: Tree, cut: Cut, carry: Tree, fo
     at_cut = jax.tree.map(lambda x: x[jnp.maximum(when, 0), rows], (cut.carry, cut.final_observation))
     both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), (carry, following), at_cut)
     after, cut_off = jnp.split(jax.vmap(algorithm.bootstrap, (None, 0, 0))(params, *both), 2)
-    last = jnp.where(steps == length - 1, after, 0.0)
-    return jnp.where(steps == when, cut_off, last)
+    last = jnp.where(_beside(steps == length - 1, after[None]), after, 0.0)
+    return jnp.where(_beside(steps == when, after[None]), cut_off, last)
 
 
 def bootstrap_all(algorithm: Algorithm, params: Tree, cut: Cut, carry: Tree, following: Tree) -> jax.Array:
@@ -286,5 +294,10 @@ def bootstrap_all(algorithm: Algorithm, params: Tree, cut: Cut, carry: Tree, fol
     value = jax.vmap(algorithm.bootstrap, (None, 0, 0))
     cut_off = jax.vmap(value, (None, 0, 0))(params, cut.carry, cut.final_observation)
     after = value(params, carry, following)
-    last = jnp.zeros(cut.truncated.shape).at[-1].set(after)
-    return jnp.where(cut.truncated, cut_off, last)
+    last = jnp.zeros(cut_off.shape).at[-1].set(after)
+    return jnp.where(_beside(cut.truncated, cut_off), cut_off, last)
+
+
+def _beside(flag: Array, values: Array) -> Array:
+    """``flag`` with as many axes as ``values``, which may have one of agents behind."""
+    return flag.reshape(flag.shape + (1,) * (values.ndim - flag.ndim))

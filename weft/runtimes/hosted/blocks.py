@@ -26,7 +26,7 @@ class Block(NamedTuple):
     steps: Timestep  # [T + 1, B, ...]; final observations are not kept
     action: Tree  # [T, B, ...]
     extras: dict[str, Tree]  # [T, B, ...]; empty where learn finds them by itself
-    bootstrap: Array  # [T, B] as in an Unroll
+    bootstrap: Array  # [T, B], or [T, B, A] of agents, as in an Unroll
     carry: Tree  # [B, ...] act's, before the first step
     finals: Finals | None = None  # [F, B, ...] as in an Unroll
 
@@ -41,7 +41,7 @@ def block_schema(spec: EnvSpec, length: int, rows: int, acted: Acted, *, extras:
         return jax.tree.map(lambda s: jax.ShapeDtypeStruct((*leading, *s.shape[1:]), s.dtype), schema)
 
     steps = timestep_buffers(spec, (length + 1, rows))._replace(final_observation=None)
-    bootstrap: Any = jax.ShapeDtypeStruct((length, rows), jnp.float32)
+    bootstrap: Any = jax.ShapeDtypeStruct((length, rows, *spec.reward_shape), jnp.float32)
     return Block(
         steps=as_schema(steps),
         action=over((length, rows), acted.action),

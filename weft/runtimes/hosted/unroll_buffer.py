@@ -106,7 +106,8 @@ class UnrollBuffer:
         values[-1] = self._flat(np.asarray(last))
         for t, then, final in self._cuts:
             cut = self._flat(np.asarray(bootstrap(params, then, self._by_seed(final))))
-            values[t] = np.where(steps.truncated[t + 1], cut, values[t])
+            truncated = np.asarray(steps.truncated[t + 1])
+            values[t] = np.where(truncated.reshape(truncated.shape + (1,) * (cut.ndim - 1)), cut, values[t])
         if self.block.finals is not None:
             self._write_finals(self.block.finals)
         self._cuts.clear()
@@ -149,12 +150,14 @@ class UnrollBuffer:
         """Append the episodes that ended in this unroll, by step and row; returns the totals of the unfinished ones.
 
         A step that only resets is part of no episode; what it cuts off is told of nobody. An episode whose return so
-        far is NaN, that is not known, is not told when it ends.
+        far is NaN, that is not known, is not told when it ends. Of several agents their mean counts.
         """
         after = tree_map(lambda x: x[1:], self.block.steps)
         ended = after.terminated | after.truncated
         counted = np.ones_like(ended) if after.valid is None else after.valid
-        rewards = np.cumsum(after.reward, axis=0, dtype=np.float64)
+        reward = np.asarray(after.reward)
+        reward = reward.mean(-1, dtype=np.float64) if reward.ndim > 2 else reward
+        rewards = np.cumsum(reward, axis=0, dtype=np.float64)
         lengths = np.cumsum(counted, axis=0, dtype=np.int64)
         running, length = np.array(episode_return), np.array(episode_length)
         for t, row in np.argwhere(ended):

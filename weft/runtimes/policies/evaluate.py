@@ -35,7 +35,8 @@ def evaluate_policy(
 ) -> Evaluation:
     """Play ``episodes`` episodes, as many environments at a time as is sensible; blocks.
 
-    Where all teams of an environment play, ``team`` is the one whose returns are counted.
+    Where all teams of an environment play, ``team`` is the one whose returns are counted. Of several agents, their mean
+    is.
 
     Every environment plays the same number, so that short episodes are not counted more often than long ones.
     """
@@ -54,7 +55,8 @@ def evaluate_policy(
         while min(map(len, returns)) < each:
             env.step(policy.act(timestep), timestep)
             counted = np.ones(envs, np.bool_) if timestep.valid is None else np.asarray(timestep.valid)
-            total += np.where(counted, timestep.reward[team] if team else timestep.reward, 0)
+            reward = np.asarray(timestep.reward[team] if team else timestep.reward)
+            total += np.where(counted, reward.mean(-1) if reward.ndim > 1 else reward, 0)
             steps += counted
             for row in np.nonzero(np.asarray(timestep.first) & counted)[0]:
                 if len(returns[row]) < each:

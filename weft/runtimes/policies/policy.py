@@ -62,7 +62,8 @@ class Policy:
             mask = np.ones(choices, np.bool_) if action_mask is None else np.asarray(action_mask, np.bool_)
             mask = np.broadcast_to(mask, (batch or 1, choices))
         no = np.zeros(batch or 1, np.bool_)
-        timestep = Timestep(rows, np.zeros(batch or 1, np.float32), no, no, action_mask=mask)
+        nothing = np.zeros((batch or 1, *self.algorithm.spec.environment.reward_shape), np.float32)
+        timestep = Timestep(rows, nothing, no, no, action_mask=mask)
         action = self.act(timestep)
         native = self.algorithm.spec.environment.to_native(action)
         return native if batch else native[0]

@@ -18,6 +18,7 @@ from weft.core.specs import Spec
 from weft.envs.guards import Guards, guarded
 from weft.envs.protocol import EnvSource
 from weft.graph.algorithm import Algorithm
+from weft.graph.by_agent import for_agents
 from weft.graph.graph import Graph
 from weft.graph.store import calls_for_each_unroll, unrolls_before_learning
 from weft.plans import Machine, Plan, catalogue, executable, needs_workers, resolve
@@ -134,7 +135,8 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
         # Workers are to have the GPU's memory. JAX takes most of it for this process when it first looks at devices.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     source, vector = _opened(config)
-    algorithm, tuned = _algorithm(config, source)
+    written, tuned = _algorithm(config, source)
+    algorithm = for_agents(written, source.spec)
     envs, steps = config.envs or tuned[0], config.steps or tuned[1]
     if config.seed > MAX_SEED - config.seeds:
         raise ConfigError(f"seed must be between 0 and {MAX_SEED - config.seeds}, got {config.seed}")
@@ -198,7 +200,7 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
     filled = {"algorithm": bound, "plan": plan, "steps": steps, "envs": envs, "lockstep": lockstep, "vector": vector}
     return Prepared(
         **asked | filled | {"max_lag": 0 if lockstep else config.max_lag},
-        name=algorithm_name(algorithm),
+        name=algorithm_name(written),
         source=source,
         graph=graph,
         machine=machine,

@@ -297,7 +297,7 @@ class _Drafting:
     def _steps(self, stream: Stream) -> int:
         """Environment steps of each environment in a message: as its rewards say, else as what it was made from."""
         reward = getattr(stream.schema, "reward", None)
-        if reward is not None and len(getattr(reward, "shape", ())) == 2:
+        if reward is not None and len(getattr(reward, "shape", ())) > 1:
             return int(reward.shape[0])
         before = [s for s in self.graph.into(stream.source) if s.counted]
         return self._steps(before[0]) if before else 1
