@@ -11,11 +11,22 @@ from pathlib import Path
 
 from benchmarks import machine
 from benchmarks.measure import Case, interleave
-from benchmarks.options import CPU_SIZES, ENVIRONMENTS, GPU_SIZES, HOST_SIZES, Options, find_bare, parse_size
+from benchmarks.options import (
+    CPU_SIZES,
+    DQN_SIZES,
+    ENVIRONMENTS,
+    GPU_SIZES,
+    HOST_SIZES,
+    PQN_SIZES,
+    Options,
+    find_bare,
+    parse_dqn_size,
+    parse_size,
+)
 from benchmarks.table import tables, to_json
 
 USUAL = ("host", "compiled", "startup")
-NAMES = (*USUAL, "off_policy", "streams", "distributed", "ring", "replay")  # those that are not usual run only by name
+NAMES = (*USUAL, "compiled_values", "off_policy", "streams", "distributed", "ring", "replay")  # those that are not usual run only by name
 
 
 def main(arguments: list[str]) -> int:
@@ -27,6 +38,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, help="of one measurement, about (2; quick: 0.5)")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds: does it work, roughly")
     parser.add_argument("--sizes", type=parse_size, nargs="+", help="of compiled: ENVSxUNROLL[xEPOCHSxMINIBATCHES]")
+    parser.add_argument("--pqn-sizes", type=parse_size, nargs="+", help="of compiled_values, as --sizes")
+    parser.add_argument(
+        "--dqn-sizes", type=parse_dqn_size, nargs="+", help="of compiled_values: ENVSxUNROLLxBATCHxUPDATES"
+    )
     parser.add_argument(
         "--host-sizes", type=parse_size, nargs=2, help="of host: the one with peers, the one with many environments"
     )
@@ -40,11 +55,14 @@ def main(arguments: list[str]) -> int:
     if unknown:
         parser.error(f"unknown benchmark {unknown[0]!r} (known: {', '.join(NAMES)})")
     here = machine.describe()
-    sizes = flags.sizes or (CPU_SIZES if here["device"].startswith("cpu") else GPU_SIZES)
+    on_cpu = here["device"].startswith("cpu")
+    sizes = flags.sizes or (CPU_SIZES if on_cpu else GPU_SIZES)
     options = Options(
         rounds=flags.repeats or (3 if flags.quick else 7),
         seconds=flags.seconds or (0.5 if flags.quick else 2.0),
         sizes=tuple(sizes),
+        pqn_sizes=tuple(flags.pqn_sizes or PQN_SIZES[on_cpu]),
+        dqn_sizes=tuple(flags.dqn_sizes or DQN_SIZES[on_cpu]),
         host_sizes=tuple(flags.host_sizes or HOST_SIZES),
         bare=find_bare(flags.bare),
         peers=not flags.no_peers,

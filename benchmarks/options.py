@@ -15,6 +15,14 @@ Size = tuple[int, int, int, int]
 CPU_SIZES: tuple[Size, ...] = ((64, 32, 4, 4), (512, 32, 4, 4))
 HOST_SIZES: tuple[Size, ...] = ((8, 128, 4, 4), (64, 128, 4, 4))
 GPU_SIZES: tuple[Size, ...] = ((2048, 32, 4, 4), (65536, 16, 2, 4))
+PQN_SIZES: dict[bool, tuple[Size, ...]] = {  # by whether JAX's first device is a CPU
+    True: ((64, 32, 4, 4), (512, 32, 4, 4)),
+    False: ((2048, 32, 4, 4), (16384, 16, 4, 4)),
+}
+DQN_SIZES: dict[bool, tuple[Size, ...]] = {  # environments, unroll, batch, updates after each unroll
+    True: ((8, 32, 128, 32), (128, 8, 128, 8)),
+    False: ((128, 8, 128, 8), (1024, 16, 1024, 16)),
+}
 ENVIRONMENTS = ("cartpole", "burning", "sleeping")
 
 
@@ -25,6 +33,8 @@ class Options:
     rounds: int = 7
     seconds: float = 2.0  # of one measurement, about
     sizes: tuple[Size, ...] = CPU_SIZES  # of the compiled cases
+    pqn_sizes: tuple[Size, ...] = PQN_SIZES[True]  # of compiled_values
+    dqn_sizes: tuple[Size, ...] = DQN_SIZES[True]  # environments, unroll, batch, updates after each unroll
     bare: Path | None = None  # bare_ppo.py
     peers: bool = True
     host_sizes: tuple[Size, ...] = HOST_SIZES  # two: beside peers, and with many environments
@@ -43,6 +53,15 @@ def parse_size(text: str) -> Size:
         raise ValueError(f"{text!r}: expected ENVSxUNROLL or ENVSxUNROLLxEPOCHSxMINIBATCHES")
     envs, unroll, epochs, minibatches = parts if len(parts) == 4 else [*parts, 4, 4]
     return envs, unroll, epochs, minibatches
+
+
+def parse_dqn_size(text: str) -> Size:
+    """``128x8x256x4``: environments, unroll, batch, updates after each unroll."""
+    parts = [int(part) for part in text.lower().replace("×", "x").split("x")]
+    if len(parts) != 4 or min(parts) < 1:
+        raise ValueError(f"{text!r}: expected ENVSxUNROLLxBATCHxUPDATES")
+    envs, unroll, batch, updates = parts
+    return envs, unroll, batch, updates
 
 
 def find_bare(given: str | None) -> Path | None:
