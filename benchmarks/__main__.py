@@ -26,7 +26,8 @@ from benchmarks.options import (
 from benchmarks.table import tables, to_json
 
 USUAL = ("host", "compiled", "startup")
-NAMES = (*USUAL, "compiled_values", "off_policy", "streams", "distributed", "ring", "replay")  # those that are not usual run only by name
+# Those that are not usual run only by name.
+NAMES = (*USUAL, "compiled_values", "off_policy", "streams", "distributed", "ring", "replay")
 
 
 def main(arguments: list[str]) -> int:

@@ -7,6 +7,7 @@ the batches and the number of updates are those that the Weft algorithms have in
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -59,7 +60,7 @@ def env_step(body: jax.Array, time: jax.Array, action: jax.Array) -> tuple[jax.A
 def init_params(key: jax.Array, sizes: tuple[int, ...], normalised: bool) -> Params:
     """Orthogonal weights, biases of 0 and, in front of each activation, a scale and a shift."""
     made: Params = []
-    for k, (n, m) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for k, (n, m) in enumerate(itertools.pairwise(sizes)):
         last = k == len(sizes) - 2
         weight = jax.nn.initializers.orthogonal(1.0 if last else 2**0.5)(jax.random.fold_in(key, k), (n, m))
         layer = (weight, jnp.zeros(m))
@@ -160,9 +161,7 @@ class Kept(NamedTuple):
     terminated: jax.Array
 
 
-def dqn(
-    *, envs: int, unroll: int, batch: int, updates: int, capacity: int
-) -> tuple[Any, Callable[[Any, None], Step]]:
+def dqn(*, envs: int, unroll: int, batch: int, updates: int, capacity: int) -> tuple[Any, Callable[[Any, None], Step]]:
     """Likewise, with ``updates`` after each unroll, of batches drawn from the last ``capacity`` steps.
 
     It learns from the first iteration on; Weft's fills its replay before it is timed.

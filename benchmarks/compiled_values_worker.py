@@ -15,7 +15,7 @@ from weft.runtimes.prepare.jax_setup import set_up
 
 ENOUGH_LEARN_STEPS = 10**6  # only schedules look at a run's length
 STEPS = 5 * bare_values.EPSILON_STEPS  # of each environment: epsilon falls over a fifth of them
-ITERATIONS = 50
+ITERATIONS = 50 if jax.default_backend() != "cpu" else 10
 """In one dispatch, of all programs."""
 
 

@@ -16,7 +16,7 @@ CPU_SIZES: tuple[Size, ...] = ((64, 32, 4, 4), (512, 32, 4, 4))
 HOST_SIZES: tuple[Size, ...] = ((8, 128, 4, 4), (64, 128, 4, 4))
 GPU_SIZES: tuple[Size, ...] = ((2048, 32, 4, 4), (65536, 16, 2, 4))
 PQN_SIZES: dict[bool, tuple[Size, ...]] = {  # by whether JAX's first device is a CPU
-    True: ((64, 32, 4, 4), (512, 32, 4, 4)),
+    True: ((64, 32, 4, 4), (256, 32, 4, 4)),
     False: ((2048, 32, 4, 4), (16384, 16, 4, 4)),
 }
 DQN_SIZES: dict[bool, tuple[Size, ...]] = {  # environments, unroll, batch, updates after each unroll

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 from benchmarks import learning
 from benchmarks.curves import curve, interquartile_mean, interval, picture
+from benchmarks.learning_rows import Row
+from benchmarks.learning_runs import ON_CPU, Found, Task, load, tasks, train
+from benchmarks.weft_command import NotRun
 
 
 @pytest.mark.parametrize(
@@ -42,13 +46,53 @@ def test_curves_of_seeds_are_looked_at_where_all_have_something_and_drawn():
     assert len(list(drawn.iter("{http://www.w3.org/2000/svg}polyline"))) == 2
 
 
-def test_a_row_is_trained_told_and_drawn(tmp_path, monkeypatch, capsys):
-    real = learning.run
-    monkeypatch.setattr(learning, "run", lambda e, flags, *a, **k: real(e, [*flags, "--steps", "20000"], *a, **k))
-    assert learning.main(["--only", "^ppo weft:CartPole", "--seeds", "2", "--out", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert "| ppo " in told
-    (row,) = json.loads((tmp_path / "learning.json").read_text())["rows"]
-    assert row["steps"] >= 20_000
-    assert len(row["returns"]) == 2
+def test_rows_are_trained_side_by_side_told_drawn_and_gone_on_with(tmp_path, capsys):
+    flags = ["--only", "^p(po|qn) weft:CartPole", "--out", str(tmp_path), "--device", "cpu"]
+    assert learning.main([*flags, "--seeds", "2", "--steps", "10000", "--jobs", "2"]) == 0
+    assert "| pqn " in capsys.readouterr().out
+    rows = json.loads((tmp_path / "learning.json").read_text())["rows"]
+    assert [(row["row"], row["seeds"]) for row in rows] == [
+        ("ppo weft:CartPole-v1", [0, 1]),
+        ("pqn weft:CartPole-v1", [0, 1]),
+    ]
+    assert all(row["steps"] >= 10_000 and len(row["returns"]) == 2 for row in rows)
+    assert rows[0]["settings"]["envs"] == 32
     assert (tmp_path / "learning-weft-CartPole-v1.svg").read_text().startswith("<svg")
+    lines = (tmp_path / "results.jsonl").read_text()
+    assert learning.main([*flags, "--seeds", "2", "--steps", "10000"]) == 0  # nothing is left to do
+    assert (tmp_path / "results.jsonl").read_text() == lines
+    capsys.readouterr()
+    merged = tmp_path / "merged"
+    assert learning.main([*flags[:2], "--out", str(merged), "--merge", str(tmp_path), "--report"]) == 0
+    assert "| pqn " in capsys.readouterr().out
+
+
+def _found(seed, steps, asked=100):
+    return Found("ppo weft:CartPole-v1", seed, steps, asked, float(steps), [(0.0, 0.0), (steps, 1.0)], 1.0, {})
+
+
+def test_of_several_files_the_longest_run_of_a_seed_counts_and_what_is_cut_short_is_left_to_do(tmp_path):
+    for name, several in {"a": [_found(0, 40), _found(1, 100)], "b": [_found(0, 60)]}.items():
+        (tmp_path / name).write_text("".join(json.dumps(asdict(each)) + "\n" for each in several))
+    known = load([tmp_path / "b", tmp_path / "a"])
+    assert [(each.seed, each.steps) for each in known] == [(0, 60), (1, 100)]
+    host, together = Row("dqn", "CartPole-v1"), Row("ppo", "weft:CartPole-v1")
+    assert [task.seeds for task in tasks([host, together], range(3), 0, known)] == [(0,), (1,), (2,), (0, 2)]
+    (learned,) = learning.collected([host, together], known)
+    assert learned.steps == "60 of 100"
+    assert "60 of 100" in learning.table([learned])
+
+
+def test_a_run_that_its_time_does_not_suffice_for_is_kept_as_far_as_it_came(tmp_path):
+    task = Task(Row("ppo", "CartPole-v1"), (0,), 10**9)
+    ((_, came),) = train([task], tmp_path, 1, 12.0, ON_CPU)
+    (found,) = came
+    assert 0 < found.steps < found.asked == 10**9
+    assert load([tmp_path]) == [found]
+    assert tasks([task.row], [0], 10**9, [found]) == [task]
+
+
+def test_a_run_that_fails_is_told_of_in_its_own_words(tmp_path):
+    ((_, came),) = train([Task(Row("dqn", "Pendulum-v1"), (0,), 1000)], tmp_path, 1, 60.0, ON_CPU)
+    assert isinstance(came, NotRun)
+    assert "Discrete" in str(came)
