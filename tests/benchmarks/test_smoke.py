@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.__main__ import main
 from benchmarks.measure import Case, Comparison, interleave
-from benchmarks.options import find_bare, parse_size
+from benchmarks.options import find_bare, parse_dqn_size, parse_size
 from benchmarks.serve import sized
 from benchmarks.table import number, tables, to_json
 from benchmarks.worker import ROOT, Worker
@@ -58,8 +58,11 @@ def test_numbers_and_sizes_read() -> None:
     ]
     assert parse_size("512x32") == (512, 32, 4, 4)
     assert parse_size("65536x16x2x4") == (65536, 16, 2, 4)
+    assert parse_dqn_size("128x8x256x4") == (128, 8, 256, 4)
     with pytest.raises(ValueError, match="ENVSxUNROLL"):
         parse_size("512")
+    with pytest.raises(ValueError, match="ENVSxUNROLLxBATCHxUPDATES"):
+        parse_dqn_size("128x8")
     with pytest.raises(FileNotFoundError, match="no bare program"):
         find_bare("nowhere.py")
 
@@ -84,7 +87,8 @@ def test_a_worker_that_dies_is_reported(capfd: pytest.CaptureFixture[str]) -> No
 def test_the_harness_runs_without_peers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written = tmp_path / "values.json"
     flags = ["--repeats", "1", "--seconds", "0.01", "--no-peers", "--sizes", "8x4", "--host-sizes", "4x8", "4x8"]
-    assert main(["host", "compiled", *flags, "--json", str(written)]) == 0
+    flags += ["--pqn-sizes", "8x4", "--dqn-sizes", "8x4x16x2"]
+    assert main(["host", "compiled", "compiled_values", *flags, "--json", str(written)]) == 0
     printed = capsys.readouterr().out
     for row in (
         "stepping: gym.make loop",
@@ -94,7 +98,12 @@ def test_the_harness_runs_without_peers(tmp_path: Path, capsys: pytest.CaptureFi
     ):
         assert row in printed
     cases = json.loads(written.read_text())["cases"]
-    assert len(cases) == 3
+    assert len(cases) == 5
+    assert [case["case"].partition(", ")[2] for case in cases[-2:]] == [
+        "PQN 8 × 4, 4 epochs × 4 minibatches",
+        "DQN 8 × 4, then 2 updates of 16",
+    ]
+    assert all(set(case["values"]) == {"Weft", "bare JAX"} for case in cases[-2:])
     assert all(value > 0 for case in cases for values in case["values"].values() for value in values)
 
 
@@ -107,8 +116,9 @@ class Refuse:
         if name.partition(".")[0] in {NOT_ON_AN_ACCELERATOR}:
             raise ImportError("not there: " + name)
 sys.meta_path.insert(0, Refuse())
-from benchmarks import __main__, compiled, compiled_worker
+from benchmarks import __main__, compiled, compiled_values, compiled_values_worker, compiled_worker
 compiled_worker.ppo(envs=8, unroll=4, epochs=4, minibatches=4, iterations=50).run(1)
+compiled_values_worker.pqn(envs=8, unroll=4, epochs=4, minibatches=4).run(1)
 """
     ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr

@@ -268,7 +268,7 @@ def finals_of(cut: Cut, count: int) -> Finals:
     """The final observations of the first ``count`` episodes of each environment that an unroll cut."""
     length, envs = cut.truncated.shape
     steps = jnp.where(cut.truncated, jnp.arange(length, dtype=jnp.int32)[:, None], length)
-    first = jnp.sort(steps, axis=0)[:count]  # [F, B]
+    first = steps.min(0, keepdims=True) if count == 1 else jnp.sort(steps, axis=0)[:count]  # [F, B]
     rows = jnp.minimum(first, length - 1), jnp.arange(envs)
     return Finals(jax.tree.map(lambda x: x[rows], cut.final_observation), jnp.where(first < length, first, -1))
 
