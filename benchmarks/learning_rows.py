@@ -48,8 +48,8 @@ ROWS = (
     Row("r2d2", "weft:Memory-v0"),
     Row("ppo", "gymnax:Breakout-MinAtar", 10_000_000, "28 (gymnax's own PPO)"),
     Row("pqn", "gymnax:Breakout-MinAtar", 10_000_000),
-    Row("dqn", "gymnax:Breakout-MinAtar", 10_000_000),
+    Row("dqn", "gymnax:Breakout-MinAtar", 5_000_000),
     Row("ppo", "gymnax:SpaceInvaders-MinAtar", 10_000_000, "131 (gymnax's own PPO)"),
     Row("pqn", "gymnax:SpaceInvaders-MinAtar", 10_000_000),
-    Row("dqn", "gymnax:SpaceInvaders-MinAtar", 10_000_000),
+    Row("dqn", "gymnax:SpaceInvaders-MinAtar", 5_000_000),
 )

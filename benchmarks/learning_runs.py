@@ -86,7 +86,7 @@ def tasks(rows: Iterable[Row], seeds: Sequence[int], steps: int, known: Sequence
         left = tuple(seed for seed in seeds if (row.name, seed) not in finished)
         groups = [left] if row.together else [(seed,) for seed in left]
         made += [Task(row, group, steps or row.steps) for group in groups if group]
-    return made
+    return sorted(made, key=lambda task: not task.row.together)  # the longest first
 
 
 def train(
