@@ -17,9 +17,12 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from weft.algorithms.a2c import A2C
     from weft.algorithms.bc import BC
+    from weft.algorithms.by_rule import Random, Scripted
     from weft.algorithms.dqn import DQN
     from weft.algorithms.impala import IMPALA
     from weft.algorithms.iql import IQL
+    from weft.algorithms.mappo import MAPPO
+    from weft.algorithms.policies import Policies
     from weft.algorithms.ppo import PPO
     from weft.algorithms.pqn import PQN
     from weft.algorithms.r2d2 import R2D2
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from weft.envs.protocol import JaxEnv, Transition
     from weft.graph.algorithm import Algorithm
     from weft.graph.fragment import Fragment, Port
+    from weft.graph.frozen import Frozen
     from weft.graph.graph import Graph
     from weft.graph.loops import off_policy, several_policies
     from weft.graph.role import Role, register_role
@@ -53,6 +57,11 @@ _HOME = {
     "DQN": "weft.algorithms.dqn",
     "IMPALA": "weft.algorithms.impala",
     "IQL": "weft.algorithms.iql",
+    "MAPPO": "weft.algorithms.mappo",
+    "Frozen": "weft.graph.frozen",
+    "Random": "weft.algorithms.by_rule",
+    "Scripted": "weft.algorithms.by_rule",
+    "Policies": "weft.algorithms.policies",
     "PPO": "weft.algorithms.ppo",
     "PQN": "weft.algorithms.pqn",
     "R2D2": "weft.algorithms.r2d2",
@@ -109,6 +118,7 @@ __all__ = [
     "DQN",
     "IMPALA",
     "IQL",
+    "MAPPO",
     "PPO",
     "PQN",
     "R2D2",
@@ -123,6 +133,7 @@ __all__ = [
     "EnvSpec",
     "FixedReplay",
     "Fragment",
+    "Frozen",
     "Graph",
     "JaxEnv",
     "MessageRole",
@@ -131,12 +142,15 @@ __all__ = [
     "Network",
     "NetworkOutput",
     "Plan",
+    "Policies",
     "Port",
     "Priorities",
     "PrioritisedReplay",
     "Ran",
+    "Random",
     "Role",
     "Run",
+    "Scripted",
     "Spec",
     "Stage",
     "Stream",

@@ -21,7 +21,7 @@ from weft.core.errors import ConfigError
 from weft.core.specs import Box, describe
 from weft.core.types import Acted, Array, Timestep, TrainState, Tree
 from weft.graph.algorithm import Algorithm
-from weft.nets import Network, NetworkOutput, actor_critic, as_network, check_network, reset_carry
+from weft.nets import Network, NetworkOutput, actor_critic, as_network, central_actor_critic, check_network, reset_carry
 from weft.ops.distributions import Distribution, distribution_for
 
 
@@ -47,7 +47,8 @@ class ActorCritic(Algorithm):
         """The policy and value network."""
         if self.network is not None:
             return as_network(self.network)
-        return actor_critic(
+        build = central_actor_critic if self.central_critic else actor_critic
+        return build(
             self.spec.environment.observation,
             self.actions.num_params,
             hidden=self.hidden,

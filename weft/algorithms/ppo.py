@@ -56,6 +56,7 @@ class PPO(ActorCritic):
     reward_scale: float = 1.0  # rewards are multiplied by this
     reward_clip: float | None = None  # and then clipped to between -this and this; returns are reported without
     normalise_rewards: bool = False  # by the running deviation of the discounted return
+    normalise_values: bool = False  # the network's values are of targets normalised by running mean and deviation
     vtrace: bool = False  # V-trace instead of GAE: for batches that older params made
 
     def rule(self, step: Array | int) -> optax.GradientTransformation:
@@ -83,7 +84,8 @@ class PPO(ActorCritic):
         state = super().init(key)
         observations = statistics.init(self.spec.environment.observation) if self.normalise_observations else None
         returns = statistics.init(Box(())) if self.normalise_rewards else None
-        return state._replace(params=Params(state.params, observations, returns))
+        values = statistics.init(Box(())) if self.normalise_values else None
+        return state._replace(params=Params(state.params, observations, returns, values))
 
     # ---- acting: one environment, one step -------------------------------------------------------------------------
 
@@ -104,6 +106,7 @@ class PPO(ActorCritic):
         """As ``ActorCritic.look``, at the normalised observation; the next carry has the discounted return as well."""
         seen = timestep._replace(observation=self._normalised(params, timestep.observation))
         output = super().look(params.network, carry.network, seen)
+        output = output._replace(value=self._value(params, output.value))
         if carry.discounted_return is None:
             return output._replace(carry=Carry(output.carry, None))
         discounted = jnp.where(timestep.first, 0.0, self._discounted(carry.discounted_return, timestep))
@@ -111,7 +114,8 @@ class PPO(ActorCritic):
 
     def bootstrap(self, params: Params, carry: Carry, observation: Tree) -> Array:
         """The value of an observation; ``carry`` is the one after the step before it."""
-        return super().bootstrap(params.network, carry.network, self._normalised(params, observation))
+        value = super().bootstrap(params.network, carry.network, self._normalised(params, observation))
+        return self._value(params, jnp.asarray(value))
 
     def _discounted(self, before: Array, timestep: Timestep) -> Array:
         """The discounted return up to and including the reward that ``timestep`` brings."""
@@ -122,6 +126,10 @@ class PPO(ActorCritic):
         if self.reward_scale == 1.0 and self.reward_clip is None:
             return reward
         return reshaped(reward, self.reward_scale, self.reward_clip)
+
+    def _value(self, params: Params, value: jax.Array) -> jax.Array:
+        """A value of the network's in the units of returns."""
+        return value if params.values is None else statistics.restore(params.values, value)
 
     def _normalised(self, params: Params, observation: Tree) -> Tree:
         if params.observations is None:
@@ -179,6 +187,11 @@ class PPO(ActorCritic):
         else:
             advantage, target = gae(reward, value, batch.bootstrap, *ends, *decay, batch.valid)
         old_value = None if self.value_clip is None else value
+        if params.values is not None:
+            values = statistics.update(params.values, target, batch.valid, mean_over_replicas)
+            params = params._replace(values=values)
+            target = statistics.normalise(values, target, clip=None)
+            old_value = None if old_value is None else statistics.normalise(values, old_value, clip=None)
         steps = Steps(observation, batch.action, log_prob, old_value, advantage, target, batch.action_mask, batch.valid)
         if self.net.recurrent:  # whole sequences, environment first
             steps, first = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), (steps, batch.first))
@@ -209,7 +222,8 @@ class PPO(ActorCritic):
         log_prob = self.actions.log_prob(self.allowed(output.logits, batch.action_mask), batch.action)
         carry = batch.carry._replace(network=output.carry)
         after = jax.vmap(self.bootstrap, (None, 0, 0))(params, carry, batch.last_observation)
-        return log_prob - batch.extras["log_prob"], output.value, revalued(batch.bootstrap, batch.truncated, after)
+        value = self._value(params, output.value)
+        return log_prob - batch.extras["log_prob"], value, revalued(batch.bootstrap, batch.truncated, after)
 
     def loss(self, network: Tree, samples: Samples, entropy_cost: Array) -> tuple[jax.Array, Metrics]:
         """The clipped objective, the value's loss and the entropy on one minibatch: (loss, metrics).
@@ -250,6 +264,7 @@ class Params(NamedTuple):
     network: Tree
     observations: statistics.RunningStatistics | None
     returns: statistics.RunningStatistics | None
+    values: statistics.RunningStatistics | None = None
 
 
 class Carry(NamedTuple):

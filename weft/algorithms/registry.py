@@ -21,6 +21,7 @@ ALGORITHMS: dict[str, Entry] = {
     "ppo": Entry(
         "weft.algorithms.ppo", "PPO", "Proximal policy optimisation: discrete or continuous, feed-forward or recurrent"
     ),
+    "mappo": Entry("weft.algorithms.mappo", "MAPPO", "PPO for agents, with a critic that sees the state of all"),
     "impala": Entry(
         "weft.algorithms.impala", "IMPALA", "V-trace actor-critic: one update a batch, right for stale data"
     ),
@@ -32,6 +33,8 @@ ALGORITHMS: dict[str, Entry] = {
     "td3": Entry("weft.algorithms.td3", "TD3", "Twin delayed policy gradients, and DDPG by its fields; continuous"),
     "r2d2": Entry("weft.algorithms.r2d2", "R2D2", "DQN with memory, learning from sequences; discrete"),
     "pqn": Entry("weft.algorithms.pqn", "PQN", "Parallelised Q-network: no replay, no target network; discrete"),
+    "random": Entry("weft.algorithms.by_rule", "Random", "Actions at random: what others are compared with"),
+    "policies": Entry("weft.algorithms.policies", "Policies", "Several policies, by --policy PATTERN=ALGO for each"),
     "bc": Entry("weft.algorithms.bc", "BC", "Behaviour cloning from a data set: any actions"),
     "iql": Entry("weft.algorithms.iql", "IQL", "Implicit Q-learning from a data set, offline: any actions"),
 }

@@ -16,7 +16,10 @@ from weft.graph.algorithm import Algorithm
 if TYPE_CHECKING:
     from weft.algorithms.tuned import Tuned
 
-AFTER = "--env.OPTION VALUE hands an option to the environment: --env.gravity 3.7"
+AFTER = (
+    "--env.OPTION VALUE hands an option to the environment: --env.gravity 3.7. With the algorithm 'policies': --policy "
+    "PATTERN=ALGO[:FIELD=VALUE,...] for each, --policy 'seeker*=ppo:learning_rate=1e-4'"
+)
 
 
 def parse_with_algorithm(

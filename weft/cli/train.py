@@ -13,6 +13,7 @@ import msgspec
 
 from weft.cli.fields import parse_with_algorithm
 from weft.cli.flags import Flags
+from weft.cli.policies import as_policies, split_policies
 from weft.cli.reserved import stdout_reserved
 from weft.core.errors import RunError
 from weft.core.setting import setting
@@ -32,14 +33,17 @@ class OutputFlags:
 
 def main(command: str, arguments: list[str]) -> int:
     """Parse, train, tell how it went."""
+    rest, policies = split_policies(arguments)
     (asked, how, shown), fields, env_options = parse_with_algorithm(
         "weft train",
         ABOUT,
-        arguments,
+        rest,
         Flags(RunConfig, "the run", about="What decides its result."),
         Flags(Settings, "how it is carried out", about="Nothing here changes the result."),
         Flags(OutputFlags, "output"),
     )
+    if policies:
+        asked["algorithm"] = as_policies(str(asked["algorithm"]), policies, how.get("root", Settings.root))
     output = OutputFlags(**shown)
     if output.json and not sys.stderr.isatty():
         how["quiet"] = True

@@ -1,6 +1,7 @@
 """Encoders, recurrent cores and heads; a network is any pair ``(init, apply)``."""
 
 from weft.nets.actor_critic import actor_critic
+from weft.nets.central import central_actor_critic
 from weft.nets.control import Critics, critics_network, policy_network
 from weft.nets.encoders import ACTIVATIONS
 from weft.nets.network import (
@@ -25,6 +26,7 @@ __all__ = [
     "apply_sequence",
     "apply_unroll",
     "as_network",
+    "central_actor_critic",
     "check_network",
     "critics_network",
     "policy_network",

@@ -83,6 +83,9 @@ class _Head(nn.Module):
         return jnp.concatenate([mean, jnp.broadcast_to(log_std, mean.shape)], axis=-1)
 
 
+Head = _Head  # flax names the params, and draws them, by the class's own name, which checkpoints have
+
+
 def actor_critic(
     space: SpaceTree,
     num_params: int,

@@ -108,6 +108,12 @@ def normalise(
     return jax.tree.unflatten(structure, [scale(leaf, m, v) if m.size else leaf for leaf, m, v in rows])
 
 
+def restore(stats: RunningStatistics, x: Array, eps: float = 1e-8) -> jax.Array:
+    """What ``normalise``, not clipped, would make ``x`` of; ``x`` and the record are single arrays."""
+    restored: jax.Array = x * jnp.sqrt(stats.var + eps) + stats.mean
+    return restored
+
+
 _LEAST = 1e-6  # below every count, even one averaged over very many replicas; avoids 0 / 0
 
 

@@ -13,6 +13,7 @@ from weft.core.errors import ConfigError
 from weft.core.types import Tree
 from weft.envs.protocol import EnvSource
 from weft.graph.algorithm import Algorithm
+from weft.graph.frozen import Frozen
 from weft.runtimes.actors import actors_of
 from weft.runtimes.policies.policy import Policy
 from weft.runtimes.policies.teams import TeamPolicies
@@ -70,6 +71,17 @@ class Run:
         if (seed, policy) not in self._policies:
             self._policies[seed, policy] = Policy(algorithm, params)
         return self._policies[seed, policy]
+
+    def frozen(self, policy: str = "", *, greedily: bool = False) -> Frozen:
+        """The run's policy, or one of several, as one that does not learn: to play with or against it.
+
+        It draws actions as it explored at the run's end, or takes the likeliest ones.
+        """
+        algorithm, params = self._named(policy)
+        if self.seeds:
+            raise ConfigError(f"run {self.folder.name!r} has {self.seeds} seeds: a frozen policy is made of one")
+        of = getattr(algorithm, "of", algorithm) if algorithm.spec.environment.agents else algorithm
+        return Frozen(unroll=algorithm.unroll, of=of, params=params, greedily=greedily)
 
     def record(self, folder: str | Path, *, steps: int = 10_000, explore: bool = False, seed: int | None = None) -> Any:
         """Play in fresh environments, write what happened as a data set into a new folder, and return it.

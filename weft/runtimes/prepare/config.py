@@ -17,6 +17,7 @@ from weft.core.setting import declared
 from weft.core.specs import Spec
 from weft.envs.guards import Guards, guarded
 from weft.envs.protocol import EnvSource
+from weft.envs.regroup import regrouped
 from weft.graph.algorithm import Algorithm
 from weft.graph.by_agent import for_agents
 from weft.graph.graph import Graph
@@ -45,6 +46,7 @@ class Prepared(RunConfig):
     """
 
     algorithm: Algorithm  # bound, for one replica
+    written: Algorithm  # as it was written, with every field filled: for one agent, where there are several
     plan: Plan
     steps: int
     envs: int  # in the whole run
@@ -110,10 +112,10 @@ class Prepared(RunConfig):
 
         ``code`` tells which functions and objects were given, for that comparison alone: nothing is made from it.
         """
-        plain = self.algorithm.config()
-        objects = [f.name for f in dataclasses.fields(self.algorithm) if f.name not in plain]
-        code: dict[str, Any] = {name: identity(getattr(self.algorithm, name)) for name in objects}
-        own = {"algorithm": identity(type(self.algorithm))} if is_users(type(self.algorithm)) else {}
+        written, plain = self.written, self.written.config()
+        objects = [f.name for f in dataclasses.fields(written) if f.name not in plain]
+        code: dict[str, Any] = {name: identity(getattr(written, name)) for name in objects}
+        own = {"algorithm": identity(type(written))} if is_users(type(written)) else {}
         return {name: getattr(self, name) for name in declared(RunConfig)} | {
             "algorithm": self.name,
             "algo": plain,
@@ -129,6 +131,7 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
 
     With ``must_run`` a plan that this version's runtime cannot execute is refused; without, it is only validated.
     """
+    from weft.algorithms.policies import Policies
     from weft.algorithms.registry import algorithm_name
 
     if _in_groups(config.plan):
@@ -136,6 +139,8 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     source, vector = _opened(config)
     written, tuned = _algorithm(config, source)
+    if isinstance(written, Policies):
+        source = regrouped(source, written.of or {})
     algorithm = for_agents(written, source.spec)
     envs, steps = config.envs or tuned[0], config.steps or tuned[1]
     if config.seed > MAX_SEED - config.seeds:
@@ -201,6 +206,7 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
     return Prepared(
         **asked | filled | {"max_lag": 0 if lockstep else config.max_lag},
         name=algorithm_name(written),
+        written=written,
         source=source,
         graph=graph,
         machine=machine,
@@ -282,9 +288,17 @@ def _algorithm(config: RunConfig, source: EnvSource) -> tuple[Algorithm, tuple[i
 
     An algorithm given as an object is used as it is: its author has chosen every field.
     """
+    from weft.algorithms.policies import Policies, by_team
     from weft.algorithms.registry import algorithm_name, load_algorithm
     from weft.algorithms.tuned import tuned
 
+    teams = None if isinstance(config.algorithm, Policies) else by_team(config.algorithm, source.spec)
+    if teams is not None:
+        policies, settings = teams.resolved(source.name, source.spec, **config.fields)
+        return policies, (settings.envs, settings.steps)
+    if isinstance(config.algorithm, Policies):
+        policies, settings = config.algorithm.with_fields(**config.fields).resolved(source.name, source.spec)
+        return policies, (settings.envs, settings.steps)
     if isinstance(config.algorithm, str):
         algorithm = load_algorithm(config.algorithm)()
         recurrent = bool(config.fields.get("recurrent"))

@@ -24,7 +24,7 @@ SESSION = "__main__"
 
 def origin_of(prepared: Prepared) -> dict[str, Any]:
     """What ``origin.json`` records of a run, but for the mark."""
-    algorithm, plain = prepared.algorithm, prepared.algorithm.config()
+    algorithm, plain = prepared.written, prepared.written.config()
     given = [f.name for f in dataclasses.fields(algorithm) if f.init and f.name not in plain]
     found: dict[str, Any] = {
         "by_name": isinstance(prepared.environment, str),
