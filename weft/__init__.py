@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from weft.algorithms.pqn import PQN
     from weft.algorithms.r2d2 import R2D2
     from weft.algorithms.sac import SAC
+    from weft.algorithms.self_play import SelfPlay
     from weft.algorithms.td3 import TD3
     from weft.api import evaluate, load, make, record, show, train
     from weft.core.errors import ConfigError, WeftError
@@ -60,6 +61,7 @@ _HOME = {
     "MAPPO": "weft.algorithms.mappo",
     "Frozen": "weft.graph.frozen",
     "Random": "weft.algorithms.by_rule",
+    "SelfPlay": "weft.algorithms.self_play",
     "Scripted": "weft.algorithms.by_rule",
     "Policies": "weft.algorithms.policies",
     "PPO": "weft.algorithms.ppo",
@@ -151,6 +153,7 @@ __all__ = [
     "Role",
     "Run",
     "Scripted",
+    "SelfPlay",
     "Spec",
     "Stage",
     "Stream",

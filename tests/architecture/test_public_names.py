@@ -47,6 +47,7 @@ NAMES = [
     "Role",
     "Run",
     "Scripted",
+    "SelfPlay",
     "Spec",
     "Stage",
     "Stream",

@@ -79,7 +79,7 @@ def by_team(algorithm: Algorithm | str, spec: EnvSpec) -> Policies | None:
     kind = load_algorithm(algorithm) if isinstance(algorithm, str) else type(algorithm)
     if not spec.teams or kind.graph is not Algorithm.graph:
         return None
-    return Policies(dict.fromkeys(spec.teams, algorithm))
+    return Policies({"*": algorithm} if kind.one_group else dict.fromkeys(spec.teams, algorithm))
 
 
 def _in_words(words: str, environment: str, spec: EnvSpec) -> Algorithm:

@@ -23,6 +23,7 @@ COMMANDS = {
     "record": ("weft.cli.record", "RUN DIR", "play with a trained run, and write a data set to learn from"),
     "show": ("weft.cli.show", "ALGO ENV", "draw what a plan makes of an algorithm; of a RUN, with what was measured"),
     "checkpoints": ("weft.cli.checkpoints", "RUN", "list a run's checkpoints, and check every byte of them"),
+    "league": ("weft.cli.league", "RUN", "play the versions of a run of self-play against each other"),
     "chaos": ("weft.cli.chaos", "ALGO ENV", "train under injected faults, and say what became of it"),
     "plans": ("weft.cli.lists", "", "list the named plans"),
     "algorithms": ("weft.cli.lists", "", "list the algorithms"),

@@ -46,6 +46,7 @@ class Algorithm:
     unroll: int = 128  # steps of each environment in one unroll, T
 
     acts_for_group: ClassVar[bool] = False  # of several agents, it sees all and acts for all; else for each by itself
+    one_group: ClassVar[bool] = False  # of several teams, it takes all agents as one group
     central_critic: ClassVar[bool] = False  # of several agents: observations are {own, state}, state for values alone
 
     @property
