@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from weft.core.errors import ConfigError, RunError
 from weft.core.identity import REACHED
@@ -192,8 +192,8 @@ def open_run_folder(
     import jax
 
     from weft.runtimes.actors import publishers_of
-    from weft.runtimes.loop.engine import params_of
-    from weft.runtimes.loop.train import make_engine
+    from weft.runtimes.loop.engine import Trained, params_of
+    from weft.runtimes.loop.engines import make_engine
     from weft.services import checkpoints
     from weft.services.run_folder import read_run
 
@@ -203,10 +203,9 @@ def open_run_folder(
     acting = asked.algorithm.with_fields(**asked.fields).to_act()
     prepared = prepare(replace(asked, algorithm=acting, fields={}))
     _check_objects(folder.name, folder.config, prepared, warn)
-    # Of all that a checkpoint holds the params alone are the same whatever the plan was.
     states = make_engine(prepared).template().fragments
     names = publishers_of(prepared.graph)
-    wanted = _Trained({n: TrainState(states[n].params, None, None, None) for n in names})  # type: ignore[arg-type]
+    wanted = Trained({n: TrainState(states[n].params, None, None, None) for n in names})  # type: ignore[arg-type]
     restored = checkpoints.load_latest(folder.checkpoints, wanted, warn, run=folder.id, part=True, which=checkpoint)
     if restored is None:
         raise RunError(f"run {folder.name!r} has no checkpoint in {folder.checkpoints}; train it first")
@@ -215,12 +214,6 @@ def open_run_folder(
     if checkpoint != "latest":
         summary |= {name: restored[1]["counters"][name] for name in ("learn_steps", "env_steps")}
     return Run(folder.path, prepared.algorithm, params, summary, prepared.seeds, prepared.source), prepared
-
-
-class _Trained(NamedTuple):
-    """Where every engine's saved state has what was learned."""
-
-    fragments: dict[str, TrainState]
 
 
 def _check_objects(run: str, config: Mapping[str, Any], prepared: Prepared, warn: Callable[[str], None]) -> None:

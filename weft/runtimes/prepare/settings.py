@@ -73,6 +73,14 @@ class RunConfig:
         choices=BOUNDS,
         noun="answer to observations outside their Box",
     )
+    eval_every: int = setting(
+        0,
+        "env steps from one evaluation in the run to the next, and one at the end; 0: none",
+        at_least=0,
+        unit="env steps",
+    )
+    eval_episodes: int = setting(20, "episodes of each of those, in environments of its own", at_least=1)
+    eval_sample: bool = setting(False, "draw actions in those instead of taking the likeliest")
     fields: Mapping[str, Any] = field(default_factory=dict)  # no setting: the algorithm's own fields to change
 
     def __post_init__(self) -> None:
