@@ -54,7 +54,8 @@ def load(
 ) -> Run:
     """A run from its folder: its newest whole checkpoint.
 
-    ``checkpoint`` is another one: "best", of the highest mean return in training, or that of a learn step.
+    ``checkpoint`` is another one: "best", of the highest return in evaluation (``eval_every``) or else in training,
+    that of a learn step, ``step-N`` of so many env steps, or a tag of yours (``tag``).
     ``environment``, ``algorithm`` and ``objects`` (fields of the algorithm, such as ``network=``) take the place of
     what the folder names; they must be given where it cannot hold them, as a lambda. What is left is imported where
     this user made the run; for any other, ``trust=True`` allows it, and Untrusted says what it would be. With
@@ -92,6 +93,22 @@ def evaluate(
     if policy not in opened.teams:
         raise ConfigError(f"run {opened.folder.name!r} has several policies: policy= names {', '.join(opened.teams)}")
     return evaluate_policy(opened.together(greedy=greedy), opened.source, team=opened.teams[policy], **how)
+
+
+def tag(
+    run: Run | str | Path, name: str, *, checkpoint: str | int = "latest", root: str | Path = Settings.root
+) -> Path:
+    """Give one of a run's checkpoints a name, under which it stays and is loaded; returns the tag's file.
+
+    ``checkpoint`` is ``load``'s. Another of that name gives way. The run may be training meanwhile. Raises ConfigError
+    for what cannot be a tag, as the run's own (``latest``, ``best``, ``step-N``), and CheckpointError where there
+    is no such checkpoint.
+    """
+    from weft.services.checkpoints import put_tag_on
+    from weft.services.run_folder import read_run
+
+    folder = read_run(Path(root), str(run.folder if isinstance(run, Run) else run))
+    return put_tag_on(folder.checkpoints, name, checkpoint, folder.id)
 
 
 def record(

@@ -29,7 +29,7 @@ from weft.services.checkpoint_file import (
 )
 from weft.services.leaves import params_sha256
 from weft.services.retention import Candidate, Retention, best_first
-from weft.services.tags import BEST, LATEST, is_tag, put_tag, tag_path, tags_in
+from weft.services.tags import BEST, LATEST, check_tag, is_tag, put_tag, tag_path, tags_in
 
 __all__ = ["Label", "Packed", "Retention", "latest", "load", "load_latest", "pack", "params_sha256", "prune", "save"]
 
@@ -167,6 +167,18 @@ def chosen(folder: Path, which: str | int, run: str | None) -> list[Path]:
         f"there is no checkpoint {which!r} in {folder}.{hint} Tags: {names}; learn steps: {steps}. "
         "`weft checkpoints RUN` lists them with their env steps."
     )
+
+
+def put_tag_on(folder: Path, tag: str, which: str | int, run: str) -> Path:
+    """Give a checkpoint, ``chosen``'s, a name of the user's; it then stays. The first that is whole is taken.
+
+    Raises ConfigError for what cannot be a tag, CheckpointError where there is no such checkpoint, or none is whole.
+    """
+    check_tag(tag)
+    for path in chosen(folder, which, run):
+        if _is_whole(path):
+            return put_tag(folder, tag, path)
+    raise CheckpointError(f"there is no checkpoint {which!r} in {folder} that is whole: nothing was tagged")
 
 
 def load_latest(
