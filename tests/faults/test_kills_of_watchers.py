@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 ARGUMENTS = [
-    "ppo", "CartPole-v1", "--plan", "(env+act)*2 | learn", "--lockstep", "--steps", "60000", "--envs", "8", "--seed", "1",
-    "--algo.hidden", "16", "--algo.unroll", "32", "--algo.epochs", "1",
+    "ppo", "CartPole-v1", "--plan", "(env+act)*2 | learn", "--lockstep", "--steps", "60000", "--envs", "8",
+    "--seed", "1", "--algo.hidden", "16", "--algo.unroll", "32", "--algo.epochs", "1",
 ]  # fmt: skip
 LOOKING = ["--eval-every", "2000", "--eval-episodes", "4"]
 

@@ -39,9 +39,10 @@ def check_all(folder: Path, run: str) -> list[Checked]:
     for name, path in tags_in(folder).items():
         k = same.get(_identity(path))
         if k is None:
+            same[_identity(path)] = len(found)
             found.append(_checked(path, run)._replace(tags=(name,), is_best=name == BEST))
         else:
-            found[k] = found[k]._replace(tags=(*found[k].tags, name))
+            found[k] = found[k]._replace(tags=(*found[k].tags, name), is_best=found[k].is_best or name == BEST)
     if any(one.is_best and not one.problem for one in found):
         return found
     ranked = best_first(Candidate(one.step, one.label) for one in found if one.label is not None and not one.problem)
