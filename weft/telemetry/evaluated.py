@@ -22,7 +22,8 @@ def in_words(record: Record) -> str:
     if not isinstance(low, str) and not isinstance(high, str) and math.isfinite(low):
         parts.append(f"({figure(low)} to {figure(high)})")
     if "eval/episodes" in record:
-        parts.append(f"{figure(record['eval/episodes'])} episodes")
+        count = record["eval/episodes"]
+        parts.append(f"{figure(count)} episode{'' if count == 1 else 's'}")
     if "eval/version" in record:
         parts.append(f"version {figure(record['eval/version'])}")
     return "  ".join(parts)

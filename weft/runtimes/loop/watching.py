@@ -56,8 +56,8 @@ class Watching:
         return any(self._is_due(f.name, learn_steps) for f in self._here)
 
     def is_owed(self, learn_steps: int) -> bool:
-        """Whether, at the end of the run, something has not looked at its last params yet."""
-        return any(self._looked[name] < learn_steps for name in self._every)
+        """Whether, at the end of the run, something in a worker has not looked at its last params yet."""
+        return not self._here and any(version < learn_steps for version in self._looked.values())
 
     def turn(self, engine: Engine, counters: Counters, telemetry: Telemetry) -> None:
         """Have what is due in this process look at the params as they are; blocks until it has."""
