@@ -9,10 +9,7 @@ from weft.runtimes.prepare.origin import origin_of
 from weft.services.made_here import key_trouble
 from weft.services.run_folder import RunFolder, open_run
 
-EVALUATION = ("eval_every", "eval_episodes", "eval_sample")
-"""What only looks on, and may be another each time."""
-
-OLDER = frozenset({"code", "code.algorithm", f"code.*.{REACHED}", "env_errors", "env_bounds", *EVALUATION})
+OLDER = frozenset({"code", "code.algorithm", f"code.*.{REACHED}", "env_errors", "env_bounds"})
 """What configs of earlier versions lack, and is not compared where it is not there."""
 
 
@@ -22,7 +19,7 @@ def open_folder(prepared: Prepared, settings: Settings, name: str) -> tuple[RunF
     Raises RunError where the run that is there is another, unless ``settings`` say that it may be.
     """
     origin = origin_of(prepared)
-    may_differ = frozenset({"steps", "env_bounds", *EVALUATION, *(["code"] if settings.new_code else [])})
+    may_differ = frozenset({"steps", "env_bounds", *(["code"] if settings.new_code else [])})
     folder = open_run(
         settings.root,
         name,

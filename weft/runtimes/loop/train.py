@@ -30,7 +30,7 @@ from weft.runtimes.loop.lookout import Lookout
 from weft.runtimes.loop.opening import open_folder
 from weft.runtimes.loop.summary import summarise
 from weft.runtimes.loop.troubles import TroubleLog
-from weft.runtimes.loop.watching import Watching
+from weft.runtimes.loop.watching import Watching, evaluation_of
 from weft.runtimes.policies.run import Run
 from weft.runtimes.prepare.config import Prepared, RunConfig, Settings, prepare, without_effect
 from weft.services import checkpoints
@@ -58,7 +58,7 @@ def train(
     raises.
     """
     family = Family.of_this_thread()
-    prepared = prepare(config)
+    prepared = prepare(config, watch=evaluation_of(settings))
     family.look()  # what the environment that was looked at has started
     name = settings.run or default_name(prepared.name, prepared.source.name, prepared.seed)
     # Before there is a folder, which a command that is put right would find to be of another config.

@@ -19,7 +19,8 @@ from weft.core.types import TrainState
 from weft.runtimes.loop.counters import Counters
 from weft.runtimes.loop.engine import Engine, Trained
 from weft.runtimes.loop.interrupt import Interrupt, Interrupted
-from weft.runtimes.prepare.config import Prepared
+from weft.runtimes.policies.evaluating import EVALUATE, Evaluate
+from weft.runtimes.prepare.config import Prepared, Settings
 from weft.runtimes.watcher import Look, Seen, WatchContext, Watcher, look
 from weft.services import checkpoints
 from weft.services.checkpoints import Label
@@ -29,6 +30,13 @@ from weft.telemetry.telemetry import Telemetry
 
 FAR = 2**62
 """Learn steps until the next look, where there is none to wait for."""
+
+
+def evaluation_of(settings: Settings) -> tuple[tuple[str, Evaluate], ...]:
+    """What settings ask to be set beside a graph to look on: a name and its code, or nothing."""
+    if not settings.eval_every:
+        return ()
+    return ((EVALUATE, Evaluate(settings.eval_every, settings.eval_episodes, settings.eval_sample)),)
 
 
 class Watching:

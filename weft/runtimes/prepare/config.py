@@ -134,8 +134,10 @@ class Prepared(RunConfig):
         }
 
 
-def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
+def prepare(config: RunConfig, *, must_run: bool = True, watch: tuple[tuple[str, Any], ...] = ()) -> Prepared:
     """Open the environment, fill the defaults, and check everything against everything.
+
+    ``watch`` is what is set beside the algorithm's graph to look on: names and codes.
 
     With ``must_run`` a plan that this version's runtime cannot execute is refused; without, it is only validated.
     """
@@ -161,7 +163,6 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
             f"{steps:,} steps are {learn_steps:,} learn steps of {envs} environments x {algorithm.unroll} steps; "
             f"at most {MAX_LEARN_STEPS:,} can be counted. Choose fewer steps, more environments or a longer unroll."
         )
-    watch = _watch(config)
     whole = algorithm.bind(Spec(source.spec, envs, learn_steps, each, watch)).whole_graph()
     learn_steps = (unrolls - unrolls_before_learning(whole)) * calls_for_each_unroll(whole)
     if learn_steps < 1:
@@ -247,15 +248,6 @@ def layout_of(prepared: Prepared) -> Layout:
     if group.device is not None and group.device.indices is not None:
         devices = devices[group.device.indices.start : group.device.indices.stop]
     return Layout(tuple(devices[: group.replicas or 1]), prepared.seeds)
-
-
-def _watch(config: RunConfig) -> tuple[tuple[str, Any], ...]:
-    """What the settings ask to be set beside the graph to look on."""
-    from weft.runtimes.policies.evaluating import EVALUATE, Evaluate
-
-    if not config.eval_every:
-        return ()
-    return ((EVALUATE, Evaluate(config.eval_every, config.eval_episodes, config.eval_sample)),)
 
 
 def _in_groups(plan: str | Plan) -> bool:
