@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from weft.algorithms.sac import SAC
     from weft.algorithms.self_play import SelfPlay
     from weft.algorithms.td3 import TD3
-    from weft.api import evaluate, load, make, record, show, train
+    from weft.api import evaluate, load, make, record, show, tag, train
     from weft.core.errors import ConfigError, WeftError
     from weft.core.replicas import mean_over_replicas
     from weft.core.specs import Box, Discrete, EnvSpec, MultiBinary, MultiDiscrete, Spec
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from weft.runtimes.policies.run import Run
     from weft.runtimes.roles.role import MessageRole
     from weft.runtimes.stage import Ran, Stage
+    from weft.runtimes.watcher import Looked, Seen, WatchContext
 
 _HOME = {
     "A2C": "weft.algorithms.a2c",
@@ -110,6 +111,10 @@ _HOME = {
     "PrioritisedReplay": "weft.replay.prioritised",
     "UniformReplay": "weft.replay.uniform",
     "MessageRole": "weft.runtimes.roles.role",
+    "Looked": "weft.runtimes.watcher",
+    "Seen": "weft.runtimes.watcher",
+    "WatchContext": "weft.runtimes.watcher",
+    "tag": "weft.api",
     "Stage": "weft.runtimes.stage",
     "Ran": "weft.runtimes.stage",
 }
@@ -138,6 +143,7 @@ __all__ = [
     "Frozen",
     "Graph",
     "JaxEnv",
+    "Looked",
     "MessageRole",
     "MultiBinary",
     "MultiDiscrete",
@@ -153,6 +159,7 @@ __all__ = [
     "Role",
     "Run",
     "Scripted",
+    "Seen",
     "SelfPlay",
     "Spec",
     "Stage",
@@ -163,6 +170,7 @@ __all__ = [
     "Transitions",
     "UniformReplay",
     "Unroll",
+    "WatchContext",
     "WeftError",
     "evaluate",
     "load",
@@ -173,6 +181,7 @@ __all__ = [
     "register_role",
     "several_policies",
     "show",
+    "tag",
     "train",
 ]
 

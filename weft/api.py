@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from weft.core.errors import ConfigError, RunError
 from weft.core.identity import REACHED
@@ -54,7 +54,8 @@ def load(
 ) -> Run:
     """A run from its folder: its newest whole checkpoint.
 
-    ``checkpoint`` is another one: "best", of the highest mean return in training, or that of a learn step.
+    ``checkpoint`` is another one: "best", of the highest return in evaluation (``eval_every``) or else in training,
+    that of a learn step, ``step-N`` of so many env steps, or a tag of yours (``tag``).
     ``environment``, ``algorithm`` and ``objects`` (fields of the algorithm, such as ``network=``) take the place of
     what the folder names; they must be given where it cannot hold them, as a lambda. What is left is imported where
     this user made the run; for any other, ``trust=True`` allows it, and Untrusted says what it would be. With
@@ -92,6 +93,22 @@ def evaluate(
     if policy not in opened.teams:
         raise ConfigError(f"run {opened.folder.name!r} has several policies: policy= names {', '.join(opened.teams)}")
     return evaluate_policy(opened.together(greedy=greedy), opened.source, team=opened.teams[policy], **how)
+
+
+def tag(
+    run: Run | str | Path, name: str, *, checkpoint: str | int = "latest", root: str | Path = Settings.root
+) -> Path:
+    """Give one of a run's checkpoints a name, under which it stays and is loaded; returns the tag's file.
+
+    ``checkpoint`` is ``load``'s. Another of that name gives way. The run may be training meanwhile. Raises ConfigError
+    for what cannot be a tag, as the run's own (``latest``, ``best``, ``step-N``), and CheckpointError where there
+    is no such checkpoint.
+    """
+    from weft.services.checkpoints import put_tag_on
+    from weft.services.run_folder import read_run
+
+    folder = read_run(Path(root), str(run.folder if isinstance(run, Run) else run))
+    return put_tag_on(folder.checkpoints, name, checkpoint, folder.id)
 
 
 def record(
@@ -192,8 +209,8 @@ def open_run_folder(
     import jax
 
     from weft.runtimes.actors import publishers_of
-    from weft.runtimes.loop.engine import params_of
-    from weft.runtimes.loop.train import make_engine
+    from weft.runtimes.loop.engine import Trained, params_of
+    from weft.runtimes.loop.engines import make_engine
     from weft.services import checkpoints
     from weft.services.run_folder import read_run
 
@@ -203,10 +220,9 @@ def open_run_folder(
     acting = asked.algorithm.with_fields(**asked.fields).to_act()
     prepared = prepare(replace(asked, algorithm=acting, fields={}))
     _check_objects(folder.name, folder.config, prepared, warn)
-    # Of all that a checkpoint holds the params alone are the same whatever the plan was.
     states = make_engine(prepared).template().fragments
     names = publishers_of(prepared.graph)
-    wanted = _Trained({n: TrainState(states[n].params, None, None, None) for n in names})  # type: ignore[arg-type]
+    wanted = Trained({n: TrainState(states[n].params, None, None, None) for n in names})  # type: ignore[arg-type]
     restored = checkpoints.load_latest(folder.checkpoints, wanted, warn, run=folder.id, part=True, which=checkpoint)
     if restored is None:
         raise RunError(f"run {folder.name!r} has no checkpoint in {folder.checkpoints}; train it first")
@@ -215,12 +231,6 @@ def open_run_folder(
     if checkpoint != "latest":
         summary |= {name: restored[1]["counters"][name] for name in ("learn_steps", "env_steps")}
     return Run(folder.path, prepared.algorithm, params, summary, prepared.seeds, prepared.source), prepared
-
-
-class _Trained(NamedTuple):
-    """Where every engine's saved state has what was learned."""
-
-    fragments: dict[str, TrainState]
 
 
 def _check_objects(run: str, config: Mapping[str, Any], prepared: Prepared, warn: Callable[[str], None]) -> None:

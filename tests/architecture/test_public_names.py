@@ -32,6 +32,7 @@ NAMES = [
     "Frozen",
     "Graph",
     "JaxEnv",
+    "Looked",
     "MessageRole",
     "MultiBinary",
     "MultiDiscrete",
@@ -47,6 +48,7 @@ NAMES = [
     "Role",
     "Run",
     "Scripted",
+    "Seen",
     "SelfPlay",
     "Spec",
     "Stage",
@@ -57,6 +59,7 @@ NAMES = [
     "Transitions",
     "UniformReplay",
     "Unroll",
+    "WatchContext",
     "WeftError",
     "evaluate",
     "load",
@@ -67,6 +70,7 @@ NAMES = [
     "register_role",
     "several_policies",
     "show",
+    "tag",
     "train",
 ]
 """Adding one is a decision, and removing one breaks somebody's code: change this list on purpose, and the changelog."""

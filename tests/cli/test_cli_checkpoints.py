@@ -66,7 +66,7 @@ def test_one_of_them_is_played(train: Weft, weft: Weft) -> None:
     code, _, err = weft("eval", "a", "--episodes", "1", "--checkpoint", "9")
     assert code == 1
     assert "there is no checkpoint '9'" in err
-    assert "say latest, best, or a learn step: 2, 3, 4" in err
+    assert "Tags: latest, best; learn steps: 2, 3, 4." in err
     newest, second = library.load("a"), library.load("a", checkpoint=2)
     assert (second.summary["learn_steps"], second.summary["env_steps"]) == (2, 32)
     assert newest.summary["learn_steps"] == 4
@@ -78,13 +78,13 @@ def test_one_of_them_is_played(train: Weft, weft: Weft) -> None:
 def test_settings_say_which_stay(train: Weft, here: Path) -> None:
     more = ("--steps", "160", "--keep-checkpoints", "1", "--keep-best", "0", "--keep-every", "48", "--no-tensorboard")
     train("mine:Walk", *EACH, *more)
-    assert sorted(int(path.stem) for path in (here / "runs/a/checkpoints").iterdir()) == [3, 6, 9, 10]
+    assert sorted(int(path.stem) for path in (here / "runs/a/checkpoints").glob("*.weft")) == [3, 6, 9, 10]
 
 
 def test_a_checkpoint_that_is_to_stay_is_saved_in_time(train: Weft, here: Path) -> None:
     """Without waiting for --checkpoint-seconds; that of 128 env steps may find the first still being written."""
     train("mine:Walk", "--run", "a", "--steps", "160", "--keep-checkpoints", "1", "--keep-every", "64")
-    assert {4, 10} <= {int(path.stem) for path in (here / "runs/a/checkpoints").iterdir()}
+    assert {4, 10} <= {int(path.stem) for path in (here / "runs/a/checkpoints").glob("*.weft")}
 
 
 def _leaves(tree: object) -> list[np.ndarray]:
@@ -97,3 +97,31 @@ def _sha(tree: object) -> str:
     from weft.services.leaves import params_sha256
 
     return params_sha256(tree)
+
+
+def test_a_tag_of_the_users_is_listed_played_and_taken_away(train: Weft, weft: Weft) -> None:
+    train("mine:Walk", *EACH)
+    ended = weft("checkpoints", "a", "--tag", "good", "--checkpoint", "3")
+    assert ended.code == 0
+    assert [line.split()[-1] for line in ended.out.splitlines()[1:]] == ["whole", "good", "best"]
+    assert library.tag("a", "other", checkpoint="good").name == "other.weft"
+    found = weft("checkpoints", "a", "--json").json
+    assert [one["tags"] for one in found] == [[], ["good", "other"], []]
+    assert weft("eval", "a", "--checkpoint", "good", "--episodes", "1").code == 0
+    assert library.load("a", checkpoint="good").summary["learn_steps"] == 3
+    wrong = weft("eval", "a", "--checkpoint", "god")
+    assert wrong.code != 0
+    assert "Did you mean 'good'? Tags: latest, best, good, other; learn steps: 2, 3, 4." in wrong.err
+    assert "the tag 'best' is the run's own" in weft("checkpoints", "a", "--tag", "best").err
+    assert weft("checkpoints", "a", "--untag", "good").code == 0
+    assert "no tag 'good'" in weft("checkpoints", "a", "--untag", "good").err
+
+
+def test_evaluation_by_the_command_line(train: Weft, weft: Weft) -> None:
+    ended = train("mine:Walk", "--run", "a", "--eval-every", "32", "--eval-episodes", "3")
+    assert ended.code == 0
+    assert "evaluation: " in ended.err
+    best = [one for one in weft("checkpoints", "a", "--json").json if one["best"]]
+    assert [(one["tags"], one["params_only"]) for one in best] == [(["best"], True)]
+    played = weft("eval", "a", "--checkpoint", "best", "--episodes", "3", "--json").json
+    assert played["return_mean"] == best[0]["score"]

@@ -115,6 +115,12 @@ FLOWS = {
             ("act ─unroll→ sift", "sift ─unroll→ learn"),
             ("(env+act)*2 | sift | learn", "env*2 | act | sift+learn", "env*2 | act+sift | learn"),
         ),
+        Flow(
+            "watch",
+            "WatchedPPO",
+            ("learn ─params→ drift",),
+            ("(env+act)*2 | learn | drift", "env*2 | act | learn+drift"),
+        ),
     )
 }
 

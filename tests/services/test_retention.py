@@ -56,7 +56,7 @@ def test_a_checkpoint_is_chosen_by_its_step_or_refused_with_those_there_are(tmp_
     saved(tmp_path, Retention(9), (1, None), (2, None))
     assert [path.name for path in chosen(tmp_path, 1, "me")] == ["000000000001.weft"]
     assert chosen(tmp_path, "1", "me") == chosen(tmp_path, 1, "me")
-    with pytest.raises(CheckpointError, match=r"no checkpoint 'bset' in .*: say latest, best, or a learn step: 1, 2"):
+    with pytest.raises(CheckpointError, match=r"'bset' in .* mean 'best'\? Tags: latest, best; learn steps: 1, 2"):
         chosen(tmp_path, "bset", "me")
     with pytest.raises(CheckpointError, match="tells a return"):
         chosen(tmp_path, "best", "me")

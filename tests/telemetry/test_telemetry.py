@@ -203,3 +203,15 @@ def test_the_live_table_is_for_terminals(monkeypatch: pytest.MonkeyPatch, tty: b
     monkeypatch.setattr(sys.stderr, "isatty", lambda: tty, raising=False)
     monkeypatch.setenv("TERM", term)
     assert type(open_telemetry().screen).__name__ == expected
+
+
+def test_an_evaluation_comes_to_every_sink_at_once_and_is_a_line_of_its_own() -> None:
+    clock, some, out = Clock(), Kept(every=10.0), io.StringIO()
+    found = {"eval/return_mean": 487.3, "eval/return_low": 470.1, "eval/return_high": 504.5, "eval/episodes": 20}
+    with Telemetry([some], Plain(1000, every=10.0, stream=out, clock=clock), clock=clock) as telemetry:
+        telemetry.write({"x": 1}, 100)
+        telemetry.write({"x": 2, **found, "eval/version": 625}, 200, at_once=True)
+        telemetry.write({"x": 3}, 300)
+    assert [steps for _, steps in some.got] == [100, 200, 300]
+    told = [line.strip() for line in out.getvalue().splitlines() if "evaluation" in line]
+    assert told == ["evaluation: 487.3  (470.1 to 504.5)  20 episodes  version 625"]

@@ -207,3 +207,14 @@ def test_kill_9_leaves_the_cursor_visible() -> None:
     assert code == -9
     assert "50%" in shown
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
+
+
+def test_the_last_evaluation_stays_in_the_table() -> None:
+    screen, out = screen_of()
+    screen.open()
+    one = {"eval/return_mean": 481.5, "eval/return_low": math.nan, "eval/return_high": math.nan, "eval/episodes": 1}
+    screen.write({**RECORD, **one, "eval/version": 7}, 100_000)
+    screen.write(RECORD, 200_000)
+    frame = last_frame(out)
+    screen.close()
+    assert "481.5  1 episode  version 7" in frame

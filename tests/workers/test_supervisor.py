@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from drafts import drafted, loop, same, two_policies
 
@@ -159,6 +161,17 @@ def test_in_lockstep_whoever_dies_everything_goes_back(name):
     tell, recover = supervisor.handle(Died(named[name], HOW, True))
     assert recover == Recover(tuple(named.values()))
     assert tell == Tell(f"worker {name} {HOW}: lockstep replaces all workers")
+
+
+@pytest.mark.parametrize("lockstep", [True, False])
+def test_one_that_only_looks_on_is_replaced_alone_in_lockstep_too(lockstep):
+    graph = loop().watch("looks", SimpleNamespace(every=10))
+    supervisor, named = supervised("env*2 | act | learn | looks", graph=graph, lockstep=lockstep)
+    blueprint = supervisor.blueprint
+    assert blueprint.watching_workers() == {named["looks-0"]}
+    assert blueprint.saving().isdisjoint(blueprint.watching), "nothing of it is saved"
+    assert supervisor.handle(Died(named["looks-0"], HOW, True))[-1] == Replace(named["looks-0"])
+    assert supervisor.restarts == 1
 
 
 def test_who_hangs_is_killed_and_so_dies():

@@ -29,7 +29,9 @@ class EvalFlags:
 
     run: str = setting(REQUIRED, "the run's name, or its folder", argument="RUN")
     episodes: int = setting(20, "how many to play")
-    checkpoint: str = setting("latest", "which to play: latest, best, or a learn step (`weft checkpoints RUN`)")
+    checkpoint: str = setting(
+        "latest", "which to play: latest, best, a learn step, step-ENV_STEPS, or a tag (`weft checkpoints RUN`)"
+    )
     sample: bool = setting(False, "draw actions from the policy instead of taking the likeliest")
     seed: int | None = setting(None, "of the episodes; unless set: follows from the run's, and never one trained on")
     video: bool = setting(

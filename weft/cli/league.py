@@ -20,7 +20,7 @@ class LeagueFlags:
 
     run: str = setting(REQUIRED, "a run's name or folder", argument="RUN")
     root: Path = setting(Settings.root, "the folder that runs are in")
-    episodes: int = setting(64, "of each pair", least=2)
+    episodes: int = setting(64, "of each pair", at_least=2)
     trust: bool = setting(False, "import what the run's folder names, although it was not made by you here")
 
     def __post_init__(self) -> None:

@@ -29,7 +29,9 @@ class RecordFlags:
     folder: str = setting(REQUIRED, "the data set's folder, which must not be there yet", argument="DIR")
     steps: int = setting(10_000, "how many to play at least")
     explore: bool = setting(False, "act as at the end of training, instead of taking the likeliest actions")
-    checkpoint: str = setting("latest", "which to play: latest, best, or a learn step (`weft checkpoints RUN`)")
+    checkpoint: str = setting(
+        "latest", "which to play: latest, best, a learn step, step-ENV_STEPS, or a tag (`weft checkpoints RUN`)"
+    )
     seed: int | None = setting(None, "of the episodes; unless set: follows from the run's, and never one trained on")
     trust: bool = setting(
         False, "import the code that the run's folder names, although nothing says that you made the run"

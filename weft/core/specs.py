@@ -289,3 +289,4 @@ class Spec:
     envs: int  # environments for each replica of the learner, B
     learn_steps: int  # learn calls in the whole run, for schedules
     steps: int = 0  # of each environment in the whole run, for schedules of act; 0 where that is not known
+    watch: tuple[tuple[str, Any], ...] = ()  # fragments that the run sets beside the graph to look on: name and code

@@ -71,7 +71,14 @@ class Algorithm:
 
     def graph_for(self, envs: int) -> Graph:
         """The graph of a bound algorithm for another number of environments: a lane's, a replica's."""
-        return self.with_spec(dataclasses.replace(self.spec, envs=envs)).graph()
+        return self.with_spec(dataclasses.replace(self.spec, envs=envs)).whole_graph()
+
+    def whole_graph(self) -> Graph:
+        """``graph``, with what the run sets beside it to look on (``spec.watch``)."""
+        graph = self.graph()
+        for name, code in self.spec.watch:
+            graph = graph.watch(name, code)
+        return graph
 
     def check(self) -> None:
         """Raise ConfigError where hyper-parameters and spec do not fit together. Called when bound."""

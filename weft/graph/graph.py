@@ -124,6 +124,33 @@ class Graph:
             (*graph.streams[:index], into, out, *graph.streams[index + 1 :], *news),
         )
 
+    def watch(self, name: str, code: Any, *, reads: str | Iterable[str] = (), role: str = "watch") -> Graph:
+        """A graph with a fragment that looks on: it gets the newest params every so many env steps, and gives nothing.
+
+        ``code`` has ``every``, in environment steps, and ``watcher(context)``, which gives the function that looks
+        (``weft.Watcher``). ``reads`` names the fragments whose params it gets; unless told, all that publish some.
+        Training does not depend on it: it may be slow, and its worker may die.
+        """
+        every = getattr(code, "every", None)
+        if not isinstance(every, int) or isinstance(every, bool) or every < 1:
+            raise GraphError(
+                f"fragment {name!r} looks on every so many env steps: its code needs every, a whole number of at least "
+                f"1, got {every!r} in {type(code).__name__}"
+            )
+        publishers = [f.name for f in self.fragments if f.role.publishes]
+        read = ((reads,) if isinstance(reads, str) else tuple(dict.fromkeys(reads))) or tuple(publishers)
+        sources = [self._publisher(name, each) for each in read]
+        ports = tuple(Port(s.name, s.schema) for s in sources)
+        news = tuple(Stream(s.name, s.source, name, s.schema, Delivery.LATEST, Rhythm.UPDATE) for s in sources)
+        fragment = Fragment(name, ports, (), pure=False, role_name=role, code=code)
+        return Graph((*self.fragments, fragment), (*self.streams, *news))
+
+    def unwatched(self) -> Graph:
+        """The graph without the fragments that only look on: all that training is."""
+        kept = tuple(f for f in self.fragments if not f.role.watches)
+        names = {f.name for f in kept}
+        return Graph(kept, tuple(s for s in self.streams if s.target in names))
+
     def check(self) -> None:
         """Refuse what could never run: an output that nothing reads, a cycle that nothing starts."""
         for fragment in self.fragments:
@@ -223,7 +250,7 @@ class Graph:
             return False
         passes = any(p.name == stream.name for p in target.outputs)
         same = bool(target.part_of) and target.part_of == source.part_of
-        return same or (isinstance(target.code, MapCode) and not passes)
+        return same or ((isinstance(target.code, MapCode) or target.role.watches) and not passes)
 
     def _check(self, stream: Stream) -> None:
         where = f"stream {stream.name!r} from {stream.source!r} to {stream.target!r}"

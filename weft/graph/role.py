@@ -39,6 +39,7 @@ class Role:
     wants: Wants = Wants.ONE
     absorbs: bool = False  # pure maps and stores just before it in its group become part of its program
     stores: bool = False  # keeps what it takes and draws from it: what follows runs as often as its code says
+    watches: bool = False  # only looks on: takes the newest params and gives nothing, so that training goes on without
 
     def code(self) -> Any:
         """The half that runs, imported now."""
@@ -82,6 +83,7 @@ register_role(Role("step", f"{_HOME}.step:STEP", makes_steps=True, every_step=Tr
 register_role(Role("act", f"{_HOME}.act:ACT", every_step=True, wants=Wants.INFERENCE))
 register_role(Role("map", f"{_HOME}.map:MAP"))
 register_role(Role("store", f"{_HOME}.store:STORE", stores=True))
+register_role(Role("watch", f"{_HOME}.watch:WATCH", watches=True))
 register_role(
     Role(
         "learn",

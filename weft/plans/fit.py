@@ -62,11 +62,14 @@ def fit(plan: Plan, graph: Graph, hint: str = "") -> Plan:
 
 
 def missing(plan: Plan, graph: Graph) -> tuple[str, ...]:
-    """The graph's fragments that a fitted plan leaves out; a part, where the plan has another part of the same."""
+    """The graph's fragments that a fitted plan leaves out; a part, where the plan has another part of the same.
+
+    What only looks on may be left out: ``seat`` finds a place for it.
+    """
     named = set(plan.fragments)
     absent: list[str] = []
     for fragment in graph.fragments:
-        if fragment.name in named:
+        if fragment.name in named or fragment.role.watches:
             continue
         parts = [part for part in fragment.parts if part not in named]
         if not fragment.parts or len(parts) == len(fragment.parts):
@@ -74,6 +77,26 @@ def missing(plan: Plan, graph: Graph) -> tuple[str, ...]:
         else:
             absent.extend(parts)
     return tuple(absent)
+
+
+def seat(plan: Plan, graph: Graph, *, apart: bool) -> Plan:
+    """A plan with the fragments that look on and that it leaves out: in a group of their own each, or in its only one.
+
+    ``apart``: the plan runs in workers. There they are out of the way of the others; one process stays one.
+    """
+    for name in [f.name for f in graph.fragments if f.role.watches and f.name not in plan.fragments]:
+        if apart:
+            plan = Plan((*plan.groups, Group((name,))))
+        else:
+            plan = plan.with_group(0, fragments=(*plan.groups[0].fragments, name))
+    return plan
+
+
+def unwatched(plan: Plan, graph: Graph) -> Plan:
+    """A plan without the fragments that only look on: where training runs."""
+    watching = {f.name for f in graph.fragments if f.role.watches}
+    kept = [tuple(n for n in group.fragments if n not in watching) for group in plan.groups]
+    return Plan(tuple(replace(g, fragments=names) for g, names in zip(plan.groups, kept, strict=True) if names))
 
 
 def complete(plan: Plan, graph: Graph) -> Plan:

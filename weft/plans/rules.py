@@ -57,8 +57,8 @@ def needs_workers(plan: Plan, graph: Graph, machine: Machine) -> bool:
 
 
 def has_host_code(graph: Graph) -> bool:
-    """Whether a fragment other than the environments is host code."""
-    return any(not f.pure and not f.role.makes_steps for f in graph.fragments)
+    """Whether a fragment other than the environments is host code; what only looks on is no part of the loop."""
+    return any(not f.pure and not f.role.makes_steps and not f.role.watches for f in graph.fragments)
 
 
 def learner_replicas(plan: Plan, graph: Graph) -> int:

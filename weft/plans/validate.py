@@ -13,12 +13,12 @@ from typing import NamedTuple
 from weft.core.errors import PlanError, UnknownName
 from weft.graph.graph import Graph
 from weft.plans.fill import fill
-from weft.plans.fit import complete, fit, holds, missing, role_of, stands_for
+from weft.plans.fit import complete, fit, holds, missing, role_of, seat, stands_for
 from weft.plans.machine import Machine
 from weft.plans.named import NAMED, expand, named
 from weft.plans.parse import parse
 from weft.plans.plan import Device, Group, Plan
-from weft.plans.rules import runs_now
+from weft.plans.rules import needs_workers, runs_now
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,9 @@ class _Setting:
     def on_host(self, name: str) -> bool:
         """Whether a fragment is host code, which no device can run."""
         fragment = next((f for f in self.graph.fragments if name == f.name or name in f.parts), None)
-        steps = role_of(name, self.graph).makes_steps
-        return (steps and not self.pure_env) or (fragment is not None and not fragment.pure)
+        role = role_of(name, self.graph)
+        host = fragment is not None and not fragment.pure and not role.watches  # which uses JAX as it likes
+        return (role.makes_steps and not self.pure_env) or host
 
 
 class _Refusal(NamedTuple):
@@ -66,6 +67,8 @@ def resolve(
         raise PlanError(f"a run needs at least 1 environment, got {envs}")
     setting = _Setting(graph, machine, envs, pure_env, environment, pure_alternative)
     resolved = fill(_read(plan, graph), graph, machine, envs)
+    # Counts are filled before: what looks on takes nothing from training.
+    resolved = seat(resolved, graph, apart=needs_workers(resolved, graph, machine))
     refusals = _refusals(resolved, setting)
     if refusals:
         raise _error(resolved, refusals, setting)
@@ -207,7 +210,8 @@ def _uneven(plan: Plan, setting: _Setting) -> _Refusal | None:
 def _one_owner(plan: Plan, setting: _Setting) -> _Refusal | None:
     graph = setting.graph
     for index, group in enumerate(plan.groups):
-        owner = next((name for name in group.fragments if role_of(name, graph).single), None)
+        alone = all(role_of(name, graph).watches for name in group.fragments)
+        owner = next((name for name in group.fragments if alone or role_of(name, graph).single), None)
         if owner is not None and (group.replicas or 1) > 1:
             others = [p for f in graph.fragments if owner in f.parts for p in f.parts if p != owner]
             apart = f" apart from {others[0]!r}" if others else ""

@@ -59,6 +59,7 @@ class Label(msgspec.Struct, frozen=True):
     env_steps: int = 0
     return_mean: float | None = None  # of training's last episodes; None before the first ended
     episodes: int = 0  # that ended since the run began
+    score: float | None = None  # of these params, by what looked at them: the mean return of an evaluation
 
 
 class Header(msgspec.Struct, frozen=True):

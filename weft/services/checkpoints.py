@@ -7,6 +7,7 @@ time (the run folder's lock sees to it) and any number of readers.
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ from weft.services.checkpoint_file import (
 )
 from weft.services.leaves import params_sha256
 from weft.services.retention import Candidate, Retention, best_first
+from weft.services.tags import BEST, LATEST, check_tag, is_tag, put_tag, tag_path, tags_in
 
 __all__ = ["Label", "Packed", "Retention", "latest", "load", "load_latest", "pack", "params_sha256", "prune", "save"]
 
@@ -110,7 +112,7 @@ def check_identity(path: Path, header: Header | Front, run: str | None) -> None:
     if run is not None and header.label.run != run:
         whose = f"run {header.label.run}" if header.label.run else "a run without an id, of an earlier version"
         raise ForeignCheckpoint(f"checkpoint {path} is of {whose}, not of this run ({run or 'which has no id'})")
-    if step_of(path) != header.step:
+    if not is_tag(path) and step_of(path) != header.step:
         raise ForeignCheckpoint(
             f"checkpoint {path} was renamed: it holds learn step {header.step}, and its name was "
             f"{header.step:012d}{SUFFIX}"
@@ -130,23 +132,53 @@ def latest(folder: Path) -> list[Path]:
 
 
 def chosen(folder: Path, which: str | int, run: str | None) -> list[Path]:
-    """The checkpoints to try, in order: by step for "latest", by mean return for "best", or that of one learn step.
+    """The checkpoints to try, in order: by step for "latest", by return for "best", of one learn step, or by a tag.
 
-    Raises CheckpointError where there is none of that step, or none that tells a return.
+    The best is that of the tag, which evaluation in the run gives, or else of the highest mean return in training.
+    ``step-N`` is the one of N env steps, by its tag or its own count. Raises CheckpointError where there is no such.
     """
-    paths = latest(folder)
-    if which == "latest" or not paths:
+    paths, tagged = latest(folder), tags_in(folder)
+    if which == LATEST:
         return paths
-    if which == "best":
+    if which == BEST:
+        found = [tagged[BEST]] if BEST in tagged else []
         fronts = {path: front for path in paths if (front := _front_of(path, run)) is not None}
         ranked = best_first(Candidate(front.step, front.label) for front in fronts.values())
-        if ranked:
-            return [folder / f"{candidate.step:012d}{SUFFIX}" for candidate in ranked]
+        found += [folder / f"{candidate.step:012d}{SUFFIX}" for candidate in ranked]
+        if found or not paths:
+            return found
         raise CheckpointError(f"no checkpoint in {folder} tells a return: no episode had ended when they were saved")
+    if which in tagged:
+        return [tagged[str(which)]]
+    if str(which).startswith("step-"):
+        wanted = str(which).removeprefix("step-")
+        made = [p for p in paths if (front := _front_of(p, run)) is not None and str(front.label.env_steps) == wanted]
+        if made:
+            return made
     if found := [path for path in paths if str(step_of(path)) == str(which)]:
         return found
-    steps = ", ".join(str(step_of(path)) for path in reversed(paths))
-    raise CheckpointError(f"there is no checkpoint {which!r} in {folder}: say latest, best, or a learn step: {steps}")
+    if not paths and not tagged:
+        return []
+    steps = ", ".join(str(step_of(path)) for path in reversed(paths)) or "none"
+    names = ", ".join(dict.fromkeys((LATEST, BEST, *tagged)))
+    near = difflib.get_close_matches(str(which), [LATEST, BEST, *tagged], n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise CheckpointError(
+        f"there is no checkpoint {which!r} in {folder}.{hint} Tags: {names}; learn steps: {steps}. "
+        "`weft checkpoints RUN` lists them with their env steps."
+    )
+
+
+def put_tag_on(folder: Path, tag: str, which: str | int, run: str) -> Path:
+    """Give a checkpoint, ``chosen``'s, a name of the user's; it then stays. The first that is whole is taken.
+
+    Raises ConfigError for what cannot be a tag, CheckpointError where there is no such checkpoint, or none is whole.
+    """
+    check_tag(tag)
+    for path in chosen(folder, which, run):
+        if _is_whole(path):
+            return put_tag(folder, tag, path)
+    raise CheckpointError(f"there is no checkpoint {which!r} in {folder} that is whole: nothing was tagged")
 
 
 def load_latest(
@@ -203,6 +235,10 @@ def prune(
             ours[path] = Candidate(step_of(path), Label(run))
         elif front.label.run == run and front.step == step_of(path):
             ours[path] = Candidate(front.step, front.label)
+    for begins, step in keep.stretches(ours.values()).items():
+        path = folder / f"{step:012d}{SUFFIX}"
+        if not tag_path(folder, name := f"step-{begins}").exists() and _is_whole(path):
+            put_tag(folder, name, path)
     stay = keep.stay(ours.values())
     whole = good or next((path for path in ours if _is_whole(path)), None)
     removed = [path for path, one in ours.items() if one.step not in stay and path != whole] if whole else []

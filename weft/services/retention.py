@@ -35,12 +35,14 @@ class Retention:
         by_step = sorted(found, key=lambda c: c.step)
         kept = {c.step for c in by_step[-max(self.newest, 1) :]}
         kept |= {c.step for c in best_first(by_step)[: self.best]}
-        if self.every:
-            first: dict[int, int] = {}
-            for candidate in by_step:
-                first.setdefault(candidate.label.env_steps // self.every, candidate.step)
-            kept |= {step for stretch, step in first.items() if stretch}
-        return kept
+        return kept | set(self.stretches(by_step).values())
+
+    def stretches(self, found: Iterable[Candidate]) -> dict[int, int]:
+        """The steps of those that stay for a stretch of ``every``, by the env steps at which it begins."""
+        first: dict[int, int] = {}
+        for candidate in sorted(found, key=lambda c: c.step) if self.every else ():
+            first.setdefault(candidate.label.env_steps // self.every, candidate.step)
+        return {stretch * self.every: step for stretch, step in first.items() if stretch}
 
 
 def best_first(found: Iterable[Candidate]) -> Sequence[Candidate]:

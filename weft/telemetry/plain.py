@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from weft.telemetry.bottleneck import bottleneck
+from weft.telemetry.evaluated import has_evaluation, in_words
 from weft.telemetry.figures import duration, figure, percent
 from weft.telemetry.progress import Progress
 from weft.telemetry.sink import Record
@@ -47,6 +48,8 @@ class Plain:
         if self._progress.total and self._progress.share < 1:
             parts.append(f"{duration(self._progress.seconds_left)} left")
         self._print("  ".join(parts))
+        if has_evaluation(record):
+            self._print(f"      evaluation: {in_words(record)}")
         bound = bottleneck(record)
         if bound and bound.split(":")[0] != self._bound:
             self._bound = bound.split(":")[0]

@@ -3,6 +3,7 @@
 A record is a flat dict of numbers and text. Names that mean the same everywhere: ``return_mean``,
 ``episode_length_mean``, ``episodes``, ``env_steps``, ``learn_steps``, ``env_steps_per_second``, ``wall_seconds``,
 ``saved_learn_steps`` (in the newest checkpoint);
+``eval/return_mean`` and others of an evaluation, in one record alone, which every sink is given at once;
 by group ``return_mean/SEED``, ``loss/NAME`` and ``time/STAGE`` (the stage's share of the time, 0 to 1). Of plans in
 workers also ``busy/STAGE`` (the part of its own time that a stage works, 0 to 1), ``load`` (busy sides for each core),
 ``queue/STREAM`` (how full, 0 to 1), ``lag`` (mean), ``lag_max``, and ``lag/N`` (what part of the unrolls trained on was

@@ -44,13 +44,16 @@ class Telemetry:
         self._feeds = [_Feed(sink) for sink in (*sinks, self.screen)]
         self._clock = clock
 
-    def write(self, record: Mapping[str, Any], env_steps: int) -> None:
-        """Send a record; NumPy and JAX scalars become plain numbers, which waits for the device."""
+    def write(self, record: Mapping[str, Any], env_steps: int, *, at_once: bool = False) -> None:
+        """Send a record; NumPy and JAX scalars become plain numbers, which waits for the device.
+
+        ``at_once``: to every sink, whatever its rhythm, for what is in one record alone.
+        """
         plain = {name: _plain(value) for name, value in record.items()}
         now = self._clock()
         for feed in self._feeds:
             feed.pending = plain, env_steps
-            if now - feed.wrote_at >= feed.sink.every:
+            if at_once or now - feed.wrote_at >= feed.sink.every:
                 feed.wrote_at = now
                 self._send(feed)
 

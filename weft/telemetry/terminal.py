@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from weft.telemetry.bottleneck import bottleneck, busy, shares
+from weft.telemetry.evaluated import has_evaluation, in_words
 from weft.telemetry.figures import duration, figure, percent, sparkline
 from weft.telemetry.progress import Progress
 from weft.telemetry.sink import Record
@@ -46,7 +47,7 @@ _KNOWN = {
     "saved_learn_steps",
     "wall_seconds",
 }
-_GROUPS = ("loss/", "time/", "busy/", "queue/", "lag/", "return_mean/")
+_GROUPS = ("eval/", "loss/", "time/", "busy/", "queue/", "lag/", "return_mean/")
 _HISTORY = 512  # return means remembered for the curve
 _LAGS = 6  # lags of which each has its part shown
 
@@ -73,6 +74,7 @@ class Terminal:
         self._title = title
         self._progress = Progress(total_steps, clock)
         self._returns: list[float] = []
+        self._evaluated: Record = {}  # the newest record that has an evaluation
         self._live: Live | None = None
 
     def open(self) -> None:
@@ -92,6 +94,7 @@ class Terminal:
     def write(self, record: Record, env_steps: int) -> None:
         """Draw the table anew."""
         self._progress.follow(record, env_steps)
+        self._evaluated = record if has_evaluation(record) else self._evaluated
         latest = record.get("return_mean", math.nan)
         if not isinstance(latest, str) and math.isfinite(latest):
             self._returns.append(float(latest))
@@ -156,7 +159,8 @@ class Terminal:
         speed.append_text(_after(_pairs(record, {"learn_steps": "learn steps"}, plain=True)))
         seeds = [figure(value) for name, value in record.items() if name.startswith("return_mean/")]
         more_seeds = f"  and {len(seeds) - 12} more" if len(seeds) > 12 else ""
-        rows = [("return", returns), ("by seed", Text("  ".join(seeds[:12]) + more_seeds)), ("speed", speed)]
+        rows = [("return", returns), ("evaluation", Text(in_words(self._evaluated)))]
+        rows += [("by seed", Text("  ".join(seeds[:12]) + more_seeds)), ("speed", speed)]
         losses = {name: name.removeprefix("loss/") for name in record if name.startswith("loss/")}
         rows.append(("loss", _pairs(record, losses, plain=True)))
         # In workers stages run side by side: what part of its own time each works says more than shares of a sum.

@@ -26,6 +26,7 @@ from weft.runtimes.compiled.rollout import LoopState, make_rollout
 from weft.runtimes.flow import Flow, all_finite, flat_metrics, kept_where, rewards_given
 from weft.runtimes.loop.engine import Episode, Report
 from weft.runtimes.stage import Finite, States
+from weft.runtimes.watcher import Look
 
 MAX_DISPATCH = 128
 """Iterations in one dispatch at most: the report of each is kept on the device until the dispatch ends."""
@@ -168,6 +169,10 @@ class FusedEngine:
             return read._replace(unmade=max(0, learn_steps - calls))
 
         return fetch
+
+    def last_looks(self) -> tuple[Look, ...]:
+        """None: the loop looks by itself."""
+        return ()
 
     def train_states(self) -> dict[str, TrainState]:
         """The learners' states."""

@@ -28,6 +28,7 @@ from weft.runtimes.hosted.segments import Learned
 from weft.runtimes.loop.bad_steps import keep_batch
 from weft.runtimes.loop.engine import Episode, Report
 from weft.runtimes.stage import Finite, States
+from weft.runtimes.watcher import Look
 
 Episodes = list[list[Episode]]
 
@@ -247,6 +248,10 @@ class HostedEngine:
             good = jnp.asarray(np.logical_and.reduce([np.asarray(one.learned) for one in calls]))
             keep = jax.vmap(kept_where) if good.ndim else kept_where
             self._fragments[name] = keep(good, self._fragments[name], before[name])
+
+    def last_looks(self) -> tuple[Look, ...]:
+        """None: the loop looks by itself."""
+        return ()
 
     def train_states(self) -> dict[str, TrainState]:
         """The learners' states."""

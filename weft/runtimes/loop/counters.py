@@ -100,6 +100,12 @@ class Counters:
             self._taken.clear()  # what came before was mostly compilation
         self._taken.append((now, self.env_steps, self.learn_steps))
 
+    def leave_out(self, seconds: float) -> None:
+        """The last ``seconds`` were not training's: they count for no rate, only for the time that passed."""
+        self._taken = deque(((at + seconds, *made) for at, *made in self._taken), maxlen=16)  # type: ignore[misc]
+        if self._steady is not None:
+            self._steady = (self._steady[0] + seconds, self._steady[1])
+
     def count(self, troubles: Iterable[Trouble]) -> None:
         """Count what environments met."""
         for trouble in troubles:

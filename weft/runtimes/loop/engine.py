@@ -11,6 +11,7 @@ import numpy as np
 
 from weft.core.types import TrainState, Tree
 from weft.envs.guards import Trouble
+from weft.runtimes.watcher import Look
 from weft.telemetry.ledger import Ledger
 
 Episode = tuple[int, float, int]
@@ -37,7 +38,14 @@ class Report(NamedTuple):
     kept: bool = True  # False: the params themselves are not finite, and what was before them is gone
     troubles: tuple[Trouble, ...] = ()  # what environments met and did not end the run
     unmade: int = 0  # learn steps that were asked for and not made: a store was being filled
+    looks: tuple[Look, ...] = ()  # of what looks on in workers
     streams: dict[str, dict[str, float]] = {}  # noqa: RUF012  between workers: messages a second, bytes of one
+
+
+class Trained(NamedTuple):
+    """Where every engine's saved state has what was learned: the params alone are the same whatever the plan was."""
+
+    fragments: dict[str, TrainState]
 
 
 class StateLost(RuntimeError):
@@ -88,6 +96,10 @@ class Engine(Protocol):
 
     def advance(self, learn_steps: int) -> Callable[[], Report]:
         """Start some learn calls, and return at once where the device allows; the result waits for them."""
+        ...
+
+    def last_looks(self) -> tuple[Look, ...]:
+        """At the end: what looks on in workers has found, after a wait for a little while; none in one process."""
         ...
 
     def train_states(self) -> dict[str, TrainState]:

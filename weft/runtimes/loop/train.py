@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,20 +18,21 @@ import jax
 from weft.core.errors import EnvironmentFault, RunError, WorkerFailed
 from weft.envs.guards import Trouble
 from weft.runtimes.actors import publishers_of
-from weft.runtimes.compiled.engine import MAX_DISPATCH, FusedEngine
-from weft.runtimes.hosted.engine import HostedEngine
+from weft.runtimes.compiled.engine import MAX_DISPATCH
 from weft.runtimes.loop.bad_steps import IN_A_ROW, BadSteps
 from weft.runtimes.loop.counters import Counters
 from weft.runtimes.loop.diverged import diverged, refused_words
 from weft.runtimes.loop.engine import Engine, Report, StateLost, params_of
+from weft.runtimes.loop.engines import make_engine
 from weft.runtimes.loop.interrupt import Abandoned, Interrupt, Interrupted, interruptible
 from weft.runtimes.loop.keeper import Keeper
 from weft.runtimes.loop.lookout import Lookout
 from weft.runtimes.loop.opening import open_folder
 from weft.runtimes.loop.summary import summarise
 from weft.runtimes.loop.troubles import TroubleLog
+from weft.runtimes.loop.watching import Watching, evaluation_of
 from weft.runtimes.policies.run import Run
-from weft.runtimes.prepare.config import Prepared, RunConfig, Settings, layout_of, prepare, without_effect
+from weft.runtimes.prepare.config import Prepared, RunConfig, Settings, prepare, without_effect
 from weft.services import checkpoints
 from weft.services.family import Family
 from weft.services.run_folder import RunFolder, default_name
@@ -58,7 +58,7 @@ def train(
     raises.
     """
     family = Family.of_this_thread()
-    prepared = prepare(config)
+    prepared = prepare(config, watch=evaluation_of(settings))
     family.look()  # what the environment that was looked at has started
     name = settings.run or default_name(prepared.name, prepared.source.name, prepared.seed)
     # Before there is a folder, which a command that is put right would find to be of another config.
@@ -75,23 +75,6 @@ def train(
         return execution.run(engine)
 
 
-def make_engine(prepared: Prepared, settings: Settings | None = None, logs: Path | None = None) -> Engine:
-    """The engine for a prepared run: of its one group in this process, or of its workers, which log to ``logs``.
-
-    Starts nothing yet; refuses what could not start.
-    """
-    if prepared.in_workers:
-        from weft.runtimes.workers.engine import WorkersEngine
-        from weft.runtimes.workers.layout.launch_spec import launch_spec
-
-        how = settings or Settings()
-        return WorkersEngine(prepared, launch_spec(prepared, how), logs or how.root / "logs", how.hang_seconds)
-    sizes = (layout_of(prepared), prepared.envs, prepared.seed)
-    if all(fragment.pure for fragment in prepared.graph.fragments) and prepared.source.pure is not None:
-        return FusedEngine(prepared.graph, prepared.source.pure, *sizes)
-    return HostedEngine(prepared.graph, prepared.source, *sizes)
-
-
 class _Execution:
     """One process's part of a run."""
 
@@ -106,6 +89,7 @@ class _Execution:
         self.warnings: list[str] = []
         self.keeper = Keeper(prepared, settings, folder)
         self.keeper.warn = self.warnings.append
+        self.watching = Watching(prepared, folder, interrupt)
         self.bad_steps, self.inspect = BadSteps(), folder.path / "bad_batches"
         self.troubles = TroubleLog(folder.path / "logs" / "environments.log")
 
@@ -209,6 +193,7 @@ class _Execution:
             self.warnings.append(f"resumed, but not exactly: {self._fresh(lost)}")
         warm_up = self.counters.warm_up
         self.counters = Counters.from_document(document["counters"], self.prepared.series, warm_up)
+        self.watching.go_on(document.get("watching"), self.counters)
         self.folder.trim_metrics(self.counters.env_steps, self.counters.learn_steps)
         return self.counters.env_steps
 
@@ -254,6 +239,7 @@ class _Execution:
         self.dispatch_size = 1  # what is learned from now on is soon reported, and saved
         kept = self.keeper.latest(engine.template())
         self.counters.go_back(kept[1]["counters"] if kept else None)
+        self.watching.go_on(kept[1].get("watching") if kept else None, self.counters)
         if self.prepared.synchrony.still:  # all that came after is undone, and not lost: it will be done again
             self.counters.ledger = Ledger.from_json(kept[1]["engine"]["samples"]) if kept else Ledger()
         self._forget_records(telemetry)
@@ -287,11 +273,12 @@ class _Execution:
         if counters.learn_steps and counters.learn_steps < total:
             telemetry.note(f"resumed {self.folder.path} at {counters.env_steps:,} env steps")
         dispatched = counters.learn_steps
+        self.watching.turn(engine, self.counters, telemetry)
         under_way: Callable[[], Report] | None = None
         while dispatched < total or under_way is not None:
             following = None
             if dispatched < total and not self.interrupt:
-                count = min(self._dispatch_size(), total - dispatched)
+                count = min(self._dispatch_size(), total - dispatched, self.watching.until(dispatched))
                 following = engine.advance(count)
                 dispatched += count
             if under_way is not None:
@@ -304,14 +291,18 @@ class _Execution:
                 telemetry.note("interrupted: saving, then leaving (a second interrupt leaves at once)")
                 break
             self.keeper.look()
-            if self.keeper.is_due(counters.env_steps) and dispatched < total:
-                if under_way is not None:
-                    dispatched = self._taken(under_way(), dispatched, telemetry)
-                    under_way = None
+            save = self.keeper.is_due(counters.env_steps) and dispatched < total
+            if under_way is not None and (save or self.watching.is_due(dispatched)):
+                dispatched = self._taken(under_way(), dispatched, telemetry)
+                under_way = None
+            self.watching.turn(engine, self.counters, telemetry)
+            if save:
                 self.keeper.save(*self._state(engine), self.counters)
         # Where all is still, nothing changes without a learn step, and workers that have just begun cannot be saved.
         if counters.learn_steps and not (self.prepared.synchrony.still and self._is_saved()):
             self.keeper.save_at_last(*self._state(engine), self.counters)
+        while self.watching.is_owed(total) and counters.learn_steps >= total and not self.interrupt:
+            self.watching.take(engine.last_looks(), counters, telemetry)
 
     def _taken(self, report: Report, dispatched: int, telemetry: Telemetry) -> int:
         """Count a report; returns ``dispatched``, put right by it.
@@ -335,6 +326,7 @@ class _Execution:
         self.troubles.take(report.troubles, telemetry.warn)
         record = self.counters.record() | {"saved_learn_steps": self.keeper.saved_steps}
         telemetry.write(record, self.counters.env_steps)
+        self.watching.take(report.looks, self.counters, telemetry)
         if report.cut_again:
             spec = self.prepared.source.spec
             raise EnvironmentFault(
@@ -364,7 +356,8 @@ class _Execution:
             self.counters.count(troubles)
             self.troubles.take(troubles, engine.warn)
             self.counters.learn_steps, self.counters.env_steps = document["learn_steps"], document["env_steps"]
-        return tree, {"engine": document, "counters": self.counters.to_document()}
+        counted = {"counters": self.counters.to_document(), "watching": self.watching.to_document()}
+        return tree, {"engine": document, **counted}
 
     def _finish(self, engine: Engine, how: str, error: Exception | None = None) -> Run:
         try:
@@ -383,7 +376,7 @@ class _Execution:
 
     def _sum_up(self, params: Any, how: str, error: Exception | None) -> Run:
         summary = summarise(self.prepared, self.counters, self.folder.path, how, params)
-        summary |= {"saved_learn_steps": self.keeper.saved_steps, "id": self.folder.id}
+        summary |= {"saved_learn_steps": self.keeper.saved_steps, "id": self.folder.id} | self.watching.summary()
         if how == "interrupted" and self.interrupt.signal is not None:
             summary["signal"] = self.interrupt.signal.name
         if error is not None:

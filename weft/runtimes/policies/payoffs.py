@@ -66,8 +66,8 @@ def _won(
         while len(outcomes) < episodes:
             seen = policy_view(of_team(timestep, team))
             action, now = act(params, now, seen, jax.vmap(jax.random.fold_in, (0, None))(keys, step))
-            chosen: Any = np.asarray(action)
-            env.step({team: chosen} if team else chosen, timestep)
+            chosen: Any = {team: np.asarray(action)} if team else np.asarray(action)
+            env.step(chosen, timestep)
             reward = np.asarray(of_team(timestep, team).reward)
             half = reward.shape[1] // 2
             margin += reward[:, :half].sum(1) - reward[:, half:].sum(1)

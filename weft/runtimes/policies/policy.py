@@ -52,6 +52,10 @@ class Policy:
         """Forget: the next call begins an episode."""
         self._carry = None
 
+    def take(self, params: Tree) -> None:
+        """Act with other params from now on, as one that is made with them would; nothing is compiled again."""
+        self.params, self._carry, self._step = params, None, 0
+
     def __call__(self, observation: Tree, action_mask: Any = None) -> Any:
         """The action for an observation (or ``[B, ...]`` of them), NumPy in the environment's own units."""
         batch = self._batch_size(observation)

@@ -24,10 +24,12 @@ from weft.graph.graph import Graph
 from weft.graph.store import calls_for_each_unroll, unrolls_before_learning
 from weft.plans import Machine, Plan, catalogue, executable, needs_workers, resolve
 from weft.plans.fill import learners
+from weft.plans.fit import unwatched
 from weft.plans.rules import gradient_replicas, has_host_code, learner_replicas, one_state
 from weft.runtimes.prepare.memory import fits_in_memory
 from weft.runtimes.prepare.settings import MAX_SEED, RunConfig, Settings
 from weft.runtimes.synchrony import Synchrony, synchrony
+from weft.runtimes.watcher import Pace
 
 if TYPE_CHECKING:
     from weft.runtimes.compiled.replicas import Layout
@@ -103,6 +105,12 @@ class Prepared(RunConfig):
         return self.envs * self.algorithm.unroll // self.updates_per_batch
 
     @property
+    def pace(self) -> Pace:
+        """How versions follow from environment steps."""
+        before = unrolls_before_learning(self.graph)
+        return Pace(self.steps_per_learn, self.calls_for_each_unroll, before, self.learn_steps)
+
+    @property
     def updates_per_batch(self) -> int:
         """Learn steps in which all environments' unrolls are used once: more than one where gradients come singly."""
         return _updates_per_batch(self.plan, self.graph, self.lockstep)
@@ -122,12 +130,14 @@ class Prepared(RunConfig):
             "code": {"algo": code, "environment": self.source.code, **own},
             "environment": self.source.name,
             "env_options": dict(self.env_options),
-            "plan": str(self.plan),
+            "plan": str(unwatched(self.plan, self.graph)),  # what looks on changes nothing
         }
 
 
-def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
+def prepare(config: RunConfig, *, must_run: bool = True, watch: tuple[tuple[str, Any], ...] = ()) -> Prepared:
     """Open the environment, fill the defaults, and check everything against everything.
+
+    ``watch`` is what is set beside the algorithm's graph to look on: names and codes.
 
     With ``must_run`` a plan that this version's runtime cannot execute is refused; without, it is only validated.
     """
@@ -153,7 +163,7 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
             f"{steps:,} steps are {learn_steps:,} learn steps of {envs} environments x {algorithm.unroll} steps; "
             f"at most {MAX_LEARN_STEPS:,} can be counted. Choose fewer steps, more environments or a longer unroll."
         )
-    whole = algorithm.bind(Spec(source.spec, envs, learn_steps, each)).graph()
+    whole = algorithm.bind(Spec(source.spec, envs, learn_steps, each, watch)).whole_graph()
     learn_steps = (unrolls - unrolls_before_learning(whole)) * calls_for_each_unroll(whole)
     if learn_steps < 1:
         raise ConfigError(
@@ -180,6 +190,7 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
             f"seeds={config.seeds} trains several seeds side by side in one program, and this graph has several "
             "policies or host code between act and learn. Drop --seeds, and train each seed by itself."
         )
+    training = unwatched(plan, whole)
     if config.seeds and (replicas > 1 or len(plan.groups) > 1):
         copies = f"{replicas} replicas of one seed" if replicas > 1 else "workers for one seed"
         raise ConfigError(
@@ -187,12 +198,12 @@ def prepare(config: RunConfig, *, must_run: bool = True) -> Prepared:
             f"{copies}. Use one of the two: drop --seeds, or use the plan 'inline'."
         )
     # One group is always in lockstep: it learns from what it has just done.
-    lockstep = config.lockstep or len(plan.groups) == 1
+    lockstep = config.lockstep or len(training.groups) == 1
     if lockstep and must_run:
         one_state(plan, whole)
     learn_steps *= _updates_per_batch(plan, whole, lockstep)
-    bound = algorithm.bind(Spec(source.spec, envs // replicas, learn_steps, each))
-    graph = bound.graph()
+    bound = algorithm.bind(Spec(source.spec, envs // replicas, learn_steps, each, watch))
+    graph = bound.whole_graph()
     for fragment in graph.fragments:
         if isinstance(fragment.code, Algorithm) and fragment.code is not bound:
             fragment.code.check()

@@ -102,6 +102,14 @@ class Settings:
     keep_every: int = setting(
         0, "env steps from one checkpoint that stays for good to the next; 0: none does", at_least=0, unit="env steps"
     )
+    eval_every: int = setting(
+        0,
+        "env steps, for each seed, from one evaluation in the run to the next; there is one at the end too; 0: none",
+        at_least=0,
+        unit="env steps",
+    )
+    eval_episodes: int = setting(20, "episodes of each of those, in environments of its own", at_least=1)
+    eval_sample: bool = setting(False, "draw actions in those instead of taking the likeliest")
     ring: int = setting(
         2,
         "slices of an env worker's environments: one is stepped while others wait for their actions",

@@ -15,12 +15,14 @@ from weft.graph.role import role
 from weft.runtimes.flow import flat_metrics
 from weft.runtimes.loop.engine import Report
 from weft.runtimes.prepare.config import Prepared
+from weft.runtimes.watcher import Look, Looked, Seen
 from weft.runtimes.workers.control.link import LinkMessage
 from weft.runtimes.workers.control.pool import Beginning, WorkerPool
 from weft.runtimes.workers.counting.gauges import Gauges
 from weft.runtimes.workers.counting.lags import Lags
 from weft.runtimes.workers.counting.ledger import PATIENCE_SECONDS, AccountLedger
 from weft.runtimes.workers.episode_order import EpisodeOrder
+from weft.runtimes.workers.lane_checkpoint import from_words
 from weft.runtimes.workers.layout.launch_spec import LaunchSpec
 from weft.runtimes.workers.saving import Saving, Words, lanes_words
 from weft.telemetry.ledger import Ledger
@@ -66,6 +68,8 @@ class WorkersEngine:
         )
         self._lags = Lags()
         self._ledger = AccountLedger(launch.blueprint)
+        self._looks: list[Look] = []  # of what looks on, since the last report
+        self._looked: dict[str, int] = {}  # the version that each fragment of these has looked at last
         self._reported_restarts = 0
         self._figures: dict[str, float] = {}  # what fragments that do not learn have measured, as it was last
 
@@ -149,6 +153,11 @@ class WorkersEngine:
 
         return fetch
 
+    def last_looks(self) -> tuple[Look, ...]:
+        """Hears workers for a moment. Raises WorkerFailed and StateLost."""
+        self._pool.hear(0.2)
+        return self._new_looks()
+
     def train_states(self) -> dict[str, TrainState]:
         """The learners' states."""
         holding = {side.index for side in self.blueprint.publishing}
@@ -225,6 +234,8 @@ class WorkersEngine:
     def _set_versions(self, versions: dict[str, int]) -> None:
         """Each learner's own: where there are several, one may have been ahead when they were saved."""
         self._versions, self._granted = dict(versions), min(versions.values())
+        watching = [name for k in self.blueprint.watching for name in self.blueprint.sides[k].fragments]
+        self._looked = {name: min(self._looked.get(name, self._version), self._version) for name in watching}
 
     def _beginning(self, worker: int) -> Beginning:
         """What a worker goes on from: the saved states of its fragments, in lockstep also where its lanes stood."""
@@ -240,6 +251,7 @@ class WorkersEngine:
             "states": [[name, len(leaves)] for name, leaves in states],
             "lanes": [[key, len(leaves)] for key, leaves in lanes],
             "lost": self._lost,
+            "looked": self._looked,
             "inspect": None if self.inspect is None else str(self.inspect.absolute()),
         }
         if self._snapshots and any(role(side.role).makes_steps for side in sides):
@@ -260,8 +272,26 @@ class WorkersEngine:
                 self._troubles += [Trouble(*values) for values in message.body["troubles"]]
             case "figures":
                 self._figures |= message.body
+            case "looked":
+                self._take_look(message)
             case "episodes":
                 self._episodes.take(message.body)
+
+    def _take_look(self, message: LinkMessage) -> None:
+        """What looks on has found something."""
+        body, at = message.body, 0
+        params: dict[str, Tree] = {}
+        for source, count in body["weights"]:
+            like = self._saving.template().fragments[self._kept(source)].params
+            params[self._kept(source)] = from_words(message.arrays[at : at + count], like)
+            at += count
+        seen, looked = Seen(body["version"], body["env_steps"], params), Looked(body["figures"], body["score"])
+        self._looks.append(Look(body["fragment"], seen, looked, body["seconds"]))
+        self._looked[body["fragment"]] = body["version"]
+
+    def _new_looks(self) -> tuple[Look, ...]:
+        looks, self._looks = tuple(self._looks), []
+        return looks
 
     # ---- reporting --------------------------------------------------------------------------------------------------
 
@@ -296,6 +326,7 @@ class WorkersEngine:
             samples=self._ledger.ledger(self._least_trained),
             restarts=self._new_restarts(),
             figures=figures if self.blueprint.synchrony.still else figures | lags,
+            looks=self._new_looks(),
             streams=self._gauges.streams(),
             learned=np.array(
                 [all(row["learned"] for row in step) for step in zip(*taken.values(), strict=False)], np.bool_

@@ -7,6 +7,7 @@ dies before it was ever ready   the run fails, with the end of its log
 one without the run's state     it is replaced; others go on
 dies
 a learner dies                  all learners are replaced, and go on from what was saved last
+one that only looks on dies     it is replaced, in lockstep too; nothing is lost
 lockstep, any dies              everything is replaced and goes on from what was saved last, as if nothing happened
 hangs                           it is killed, and so dies; before it was ever ready, the run fails
 is slow                         it is named, and goes on
@@ -218,6 +219,8 @@ class Supervisor:
         if not killed and not hung and self._crashes_fast(died):
             return self._give_up(died)
         self.restarts += 1
+        if worker in self.blueprint.watching_workers():
+            return [Tell(f"worker {name} {how}: it is replaced"), Replace(worker)]
         if self.blueprint.synchrony.still:
             everyone = tuple(w.index for w in self.blueprint.workers)
             return [Tell(f"worker {name} {how}: lockstep replaces all workers"), Recover(everyone)]

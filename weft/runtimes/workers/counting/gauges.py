@@ -46,6 +46,7 @@ class Gauges:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.blueprint, self.specs, self.cores, self.warm_up = blueprint, specs, cores, warm_up
+        self._working = [side for side in blueprint.sides if side.index not in blueprint.watching]
         self._clock = clock
         self._looks: deque[_Look] = deque(maxlen=WINDOW)
         self._steady: _Look | None = None
@@ -100,11 +101,11 @@ class Gauges:
             return figures
         parts = self._busy_parts(account)
         by_stage: dict[str, list[float]] = {}
-        for side, part in zip(self.blueprint.sides, parts, strict=True):
+        for side, part in zip(self._working, parts, strict=True):
             by_stage.setdefault(side.stage, []).append(part)
         figures |= {f"busy/{stage}": sum(values) / len(values) for stage, values in by_stage.items()}
         workers = self.blueprint.workers
-        on_cpu = (p for s, p in zip(self.blueprint.sides, parts, strict=True) if workers[s.worker].device == "cpu")
+        on_cpu = (p for s, p in zip(self._working, parts, strict=True) if workers[s.worker].device == "cpu")
         figures["load"] = sum(on_cpu) / max(self.cores, 1)
         return figures
 
@@ -143,15 +144,15 @@ class Gauges:
 
     def _by_stage(self, look: _Look) -> dict[str, float]:
         busy: dict[str, list[float]] = {}
-        for side in self.blueprint.sides:
+        for side in self._working:
             busy.setdefault(side.stage, []).append(look.busy[side.index] * 1e-9)
         return {stage: sum(seconds) / len(seconds) for stage, seconds in busy.items()}
 
     def _busy_parts(self, account: Account) -> list[float]:
-        """Of each side, the part of the window in which it worked."""
+        """Of each side that training needs, the part of the window in which it worked."""
         first, last = self._looks[0], self._looks[-1]
         parts = []
-        for side in self.blueprint.sides:
+        for side in self._working:
             busy = last.busy[side.index] - first.busy[side.index]
             waited = last.waited[side.index] - first.waited[side.index]
             if busy + waited > 0:

@@ -120,6 +120,7 @@ class Blueprint:
     publishers: tuple[str, ...]  # the fragments whose state is the run's
     stateful: tuple[int, ...] = ()  # sides whose fragments have states of their own: not those at every step
     transit: tuple[int, ...] = ()  # sides that hand samples on: from counted wires to counted wires
+    watching: tuple[int, ...] = ()  # sides that only look on: nothing depends on them, and nothing of theirs is saved
 
     def sides_of(self, fragment: str) -> list[Side]:
         """The sides that run a fragment, by rank."""
@@ -146,6 +147,10 @@ class Blueprint:
         """The workers of those."""
         return tuple(sorted({side.worker for side in self.publishing}))
 
+    def watching_workers(self) -> set[int]:
+        """The workers all of whose sides only look on: the run goes on while one of them is away."""
+        return {worker.index for worker in self.workers if set(worker.sides) <= set(self.watching)}
+
     def together(self, worker: int) -> set[int]:
         """The workers that are one program with this one, itself too; empty where none are."""
         names = {side.stage for side in self.sides if side.worker == worker and side.together}
@@ -157,5 +162,5 @@ class Blueprint:
         Otherwise those that hold states; environments and what acts in them begin anew after a resume.
         """
         if self.synchrony.still:
-            return {side.index for side in self.sides}
+            return {side.index for side in self.sides} - set(self.watching)
         return {side.index for side in self.sides if side.index in self.stateful}

@@ -68,8 +68,10 @@ class _Drafting:
         publishers = tuple(f.name for f in self.graph.fragments if f.role.publishes)
         counted = [wire for wire in self.wires if wire.samples]
         takes = {reader for wire in counted for reader in wire.readers}
+        roles = {side.index: [self.graph.fragment(n).role for n in side.fragments] for side in self.sides}
+        watching = tuple(index for index, found in roles.items() if all(role.watches for role in found))
         stateful = tuple(
-            side.index for side in self.sides if not any(self.graph.fragment(n).role.every_step for n in side.fragments)
+            index for index, found in roles.items() if index not in watching and not any(r.every_step for r in found)
         )
         transit = tuple(side.index for side in self.sides if side.index in takes & {w.writer for w in counted})
         return Blueprint(
@@ -82,6 +84,7 @@ class _Drafting:
             publishers,
             stateful,
             transit,
+            watching,
         )
 
     # ---- lanes ------------------------------------------------------------------------------------------------------
@@ -175,7 +178,7 @@ class _Drafting:
         """Where a worker's JAX runs. Unless told: accelerators, but not for more actors than there are of them."""
         gpus = self.machine.gpus
         stores = all(self.graph.fragment(name).role.stores for name in group.fragments)
-        if host_only or group.fragments == (self.steps,) or (stores and group.device is None):
+        if group.fragments == (self.steps,) or ((host_only or stores) and group.device is None):
             return "cpu"
         if not gpus or (group.device is not None and group.device.kind == "cpu"):
             return "cpu"

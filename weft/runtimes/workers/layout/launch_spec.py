@@ -57,6 +57,7 @@ def launch_spec(prepared: Prepared, settings: Settings) -> LaunchSpec:
         "spec": to_recipe(prepared.algorithm.spec),
         "source": _source_recipe(prepared),
         "seed": prepared.seed,
+        "pace": list(prepared.pace),
     }
     schemas = Schemas(blueprint, prepared.algorithm, pure_env=prepared.source.pure is not None)
     launch = LaunchSpec(blueprint, schemas.channels(), common)

@@ -33,7 +33,7 @@ class Schemas:
     def __init__(self, blueprint: Blueprint, algorithm: Algorithm, *, pure_env: bool) -> None:
         self.blueprint, self.algorithm, self.pure_env = blueprint, algorithm, pure_env
         self.names = [name for side in blueprint.sides for name in side.fragments]
-        self.graph = split(algorithm.graph(), self.names)
+        self.graph = split(algorithm.whole_graph(), self.names)
         self._sized: dict[int, Graph] = {}
         self._forms: dict[tuple[str, str, int, bool], Form] = {}
 

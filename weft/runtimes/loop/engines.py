@@ -1,0 +1,27 @@
+"""Which engine carries out a prepared run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from weft.runtimes.compiled.engine import FusedEngine
+from weft.runtimes.hosted.engine import HostedEngine
+from weft.runtimes.loop.engine import Engine
+from weft.runtimes.prepare.config import Prepared, Settings, layout_of
+
+
+def make_engine(prepared: Prepared, settings: Settings | None = None, logs: Path | None = None) -> Engine:
+    """The engine for a prepared run: of its one group in this process, or of its workers, which log to ``logs``.
+
+    Starts nothing yet; refuses what could not start.
+    """
+    if prepared.in_workers:
+        from weft.runtimes.workers.engine import WorkersEngine
+        from weft.runtimes.workers.layout.launch_spec import launch_spec
+
+        how = settings or Settings()
+        return WorkersEngine(prepared, launch_spec(prepared, how), logs or how.root / "logs", how.hang_seconds)
+    graph, sizes = prepared.graph.unwatched(), (layout_of(prepared), prepared.envs, prepared.seed)
+    if all(fragment.pure for fragment in graph.fragments) and prepared.source.pure is not None:
+        return FusedEngine(graph, prepared.source.pure, *sizes)
+    return HostedEngine(graph, prepared.source, *sizes)
