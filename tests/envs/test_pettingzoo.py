@@ -75,6 +75,9 @@ class Named(Meadow):
     def observation_space(self, agent):
         return spaces.Box(0, 1, (5 if agent in self.wide else 2,))
 
+    def action_space(self, agent):
+        return spaces.Discrete(3)
+
     def reset(self, seed=None, options=None):
         self.agents = self.possible_agents[:]
         return {a: np.zeros(self.observation_space(a).shape, np.float32) for a in self.agents}, {}

@@ -70,6 +70,8 @@ class JointEnv(gym.Env[Any, Any]):
         self._fixed = "present" not in first  # type: ignore[operator]
         space = state_space_of(env) if "state" in first else None  # type: ignore[operator]
         self._state = None if space is None else ObservationWriter(space)
+        self._masked = any(place.spec.action_mask for place in self._places.values())
+        self._takes_turns = hasattr(env, "mover")
         self._live: list[AgentId] = []
         self._gone: set[AgentId] = set()
         self.rewards = np.zeros(len(self._places), np.float32)  # [agents] of the last step; none where it raised
@@ -185,7 +187,9 @@ class JointEnv(gym.Env[Any, Any]):
 
     def _allow(self, observations: Mapping[AgentId, Any], infos: Mapping[AgentId, Any]) -> None:
         """Put the masks together: everything is allowed to agents that take no part, to those that wait one choice."""
-        mask, waits = np.ones_like(self.mask), hasattr(self.env, "mover")
+        if not self._masked:
+            return
+        mask, waits = np.ones_like(self.mask), self._takes_turns
         for agent in self._live:
             place = self._places[agent]
             if not place.spec.action_mask:
@@ -239,8 +243,9 @@ def gym_space(tree: SpaceTree) -> gym.Space[Any]:
         case tuple():
             return gym.spaces.Tuple([gym_space(part) for part in tree])
         case Box(shape=shape, dtype=dtype, low=low, high=high):
-            ends = (np.broadcast_to(np.asarray(bound).astype(dtype), shape) for bound in (low, high))
-            return gym.spaces.Box(*ends, shape, np.dtype(dtype).type)  # type: ignore[arg-type]
+            low, high = (np.broadcast_to(np.asarray(bound).astype(dtype), shape) for bound in (low, high))
+            kind: Any = np.dtype(dtype).type
+            return gym.spaces.Box(low, high, shape, kind)
         case Discrete(n=n):
             return gym.spaces.Discrete(n)
         case MultiDiscrete(nvec=nvec):
@@ -252,6 +257,8 @@ def gym_space(tree: SpaceTree) -> gym.Space[Any]:
 
 def _reward(agent: AgentId, rewards: Mapping[AgentId, Any]) -> float:
     reward = rewards.get(agent, 0.0)
+    if type(reward) is float and -LARGEST <= reward <= LARGEST:  # as a rule; the rest takes microseconds
+        return reward
     try:
         number = float(reward) if np.shape(reward) == () else None
     except (TypeError, ValueError, OverflowError):

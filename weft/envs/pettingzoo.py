@@ -135,7 +135,6 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "texas_holdem_no_limit": ("rlcard",),
     "sisl": ("pygame", "scipy"),
     "multiwalker": ("Box2D",),
-    "waterworld": ("pymunk",),
 }
 """The modules that PettingZoo's families and single environments import, beside its own."""
 
