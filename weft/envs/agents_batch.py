@@ -66,7 +66,12 @@ class AgentsBatch:
         self._spec, self._num_envs = spec, num_envs
 
         def made(render: bool) -> JointEnv:
-            return JointEnv(spec.name, make(render), spec)
+            env = make(render)
+            try:
+                return JointEnv(spec.name, env, spec)
+            except BaseException:
+                env.close()
+                raise
 
         groups = groups_of(spec)
         size = sum(int(np.prod(group.native_action.shape)) for group in groups.values())
