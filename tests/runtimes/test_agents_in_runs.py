@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
+import jax
 import zoo
-from toys import SMALL, prepared, same, train_state
+from toys import SMALL, farthest, prepared, same, train_state
 
 import weft
 from weft.runtimes.loop.train import make_engine
@@ -40,3 +41,18 @@ def test_a_run_with_agents_is_opened_again_and_evaluated(tmp_path) -> None:
     # Four hens, mean: 6 steps of hen_0, 2 of hen_1, 4 of hen_2, 3 of hen_3 (which comes by step 3), 1 to 3 each.
     least = (6 * 1 + 2 * 11 + 4 * 21 + 3 * 31) / 4
     assert least <= found.return_min <= found.return_max <= least + 2 * 15 / 4
+
+
+def test_marks_of_presence_change_nothing_where_all_always_take_part() -> None:
+    """The same episodes, cut ends among them, with and without ``present``: the same params."""
+    learned = []
+    for changing in (True, False):
+        run = prepared(weft.PPO(**SMALL), zoo.fixed, envs=8, env_options={"changing": changing, "state": False})
+        engine = make_engine(run)
+        try:
+            engine.start()
+            engine.advance(6)()
+            learned.append(jax.device_get(train_state(engine).params))
+        finally:
+            engine.close()
+    assert farthest(*learned) < 1e-6
