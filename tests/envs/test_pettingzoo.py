@@ -15,6 +15,7 @@ from weft.core.specs import Box, MultiBinary, MultiDiscrete
 from weft.core.trees import tree_leaves
 from weft.envs.guards import Guards, guarded
 from weft.envs.registry import open_environment
+from weft.envs.regroup import regrouped
 
 
 class Playing:
@@ -200,6 +201,22 @@ def test_actions_are_in_the_environments_units():
     np.testing.assert_allclose(out.reward["fox"][0], [2, 3])
     with pytest.raises(ConfigError, match=r"actions of team 'fox' have shape \[1, 3\], expected \[1, 2, 2\]"):
         play.step({"hen": [2, 0], "fox": [0, 0, 0]})
+
+
+def test_policies_by_pattern_may_part_its_groups():
+    """Of masks, only those that have any."""
+    source = regrouped(open_environment(zoo.kinds), ["hen_0", "hen_1", "fox*"])
+    env, out = source.host(1, 3), timestep_buffers(source.spec, (1,))
+    env.reset(out)
+    assert out.action_mask["hen_0"][0].tolist() == [False, True, True]
+    assert out.action_mask["hen_1"][0].tolist() == [True, False, True]
+    assert out.action_mask["fox"] is None
+    env.step({"hen_0": np.array([[2]]), "hen_1": np.array([[0]]), "fox": np.zeros((1, 2, 2))}, out)
+    assert {team: reward[0].tolist() for team, reward in out.reward.items()} == {
+        "hen_0": [3],
+        "hen_1": [11],
+        "fox": [2, 2],
+    }
 
 
 # ---- masks and turns --------------------------------------------------------------------------------------------

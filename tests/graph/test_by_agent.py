@@ -128,9 +128,3 @@ def test_all_agents_of_all_environments_are_the_algorithms_environments() -> Non
 def test_an_algorithm_with_a_graph_of_its_own_is_refused() -> None:
     with pytest.raises(weft.ConfigError, match="2 agents that share a policy, and DQN has a graph of its own"):
         for_agents(weft.DQN(), group())
-
-
-def test_one_policy_for_several_teams_is_refused() -> None:
-    teams = weft.EnvSpec.of_teams("G", {"red": group(), "blue": group()})
-    with pytest.raises(weft.ConfigError, match=r"several teams \(red, blue\), and Listens is one policy"):
-        for_agents(Listens(), teams)

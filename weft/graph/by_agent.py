@@ -32,12 +32,6 @@ class Lives(NamedTuple):
 
 def for_agents(algorithm: Algorithm, environment: EnvSpec) -> Algorithm:
     """``algorithm`` as it runs in ``environment``: for each agent of a group, unless it is written for whole groups."""
-    if environment.teams and type(algorithm).graph is Algorithm.graph:
-        raise ConfigError(
-            f"environment {environment.name!r} has several teams ({', '.join(environment.teams)}), and "
-            f"{type(algorithm).__name__} is one policy. Give each team its own: an algorithm whose graph is "
-            "weft.several_policies, as in examples/two_teams.py."
-        )
     if not environment.agents or algorithm.acts_for_group or isinstance(algorithm, ByAgent):
         return algorithm
     if type(algorithm).graph is not Algorithm.graph:
