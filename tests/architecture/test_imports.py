@@ -44,6 +44,29 @@ for vector in ("each", "native"):
     assert not loaded & {"jax", "jaxlib", "flax", "optax"}
 
 
+def test_a_worker_with_a_pettingzoo_environment_never_loads_jax() -> None:
+    loaded = loaded_by(
+        """
+import numpy as np
+from weft.core.buffers import timestep_buffers
+from weft.envs.registry import open_environment
+source = open_environment("pettingzoo:mpe/simple_spread_v3")
+env = source.host(2, seed=0)
+out = timestep_buffers(source.spec, (2,))
+env.reset(out)
+env.step(np.zeros((2, 3), np.int32), out)
+env.close()
+"""
+    )
+    assert "pettingzoo" in loaded
+    assert not loaded & {"jax", "jaxlib", "flax", "optax"}
+
+
+def test_other_environments_do_not_load_pettingzoo() -> None:
+    code = "from weft.envs.registry import open_environment; open_environment('CartPole-v1', vector='each')"
+    assert not loaded_by(code) & {"pettingzoo", "mpe2", "pygame"}
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["plans"], ["plans", "--help"], ["algorithms"], ["eval", "--help"]])
 def test_lists_and_help_texts_load_nothing_heavy(arguments: list[str]) -> None:
     assert not loaded_by(f"from weft.cli.main import main; assert main({arguments}) == 0").intersection(HEAVY)

@@ -20,7 +20,7 @@ def test_usable_ones_have_nothing_to_install_and_the_others_do():
     for row in listed:
         assert bool(row.install) != row.usable, row
         assert row.summary
-        assert row.kind in ("weft", "gymnasium", "gymnax", "yours")
+        assert row.kind in ("weft", "gymnasium", "gymnax", "pettingzoo", "yours")
 
 
 def test_each_kind_is_there():
@@ -28,6 +28,8 @@ def test_each_kind_is_there():
     assert listed["weft:CartPole-v1"].usable
     assert listed["CartPole-v1"].summary == "classic control"
     assert listed["gymnax:CartPole-v1"].kind == "gymnax"
+    assert listed["pettingzoo:mpe/simple_spread_v3"].usable
+    assert listed["pettingzoo:classic/tictactoe_v3"].kind == "pettingzoo"
     assert listed["package.module:factory"].kind == "yours"
 
 
@@ -52,13 +54,17 @@ def test_only_the_latest_version_by_default():
 
 def test_what_is_missing_says_how_to_get_it(monkeypatch):
     real = importlib.util.find_spec
-    missing = {"ale_py", "mujoco", "gymnax"}
+    missing = {"ale_py", "mujoco", "gymnax", "mpe2", "multi_agent_ale_py"}
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name in missing else real(name, *a))
     listed = rows()
     assert listed["ALE/*"].install == "pip install 'weft[atari]'"
     assert listed["Hopper-v5"].install == "pip install 'weft[mujoco]'"
     assert listed["gymnax:*"].install == "pip install 'weft[gymnax]'"
     assert not any(name.startswith("gymnax:C") for name in listed)
+    assert listed["pettingzoo:mpe/*"].install == "pip install 'weft[pettingzoo]'"
+    assert listed["pettingzoo:atari/pong_v3"].install == "pip install 'pettingzoo[atari]'"
+    missing.add("pettingzoo")
+    assert rows()["pettingzoo:*"].install == "pip install 'weft[pettingzoo]'"
 
 
 def test_those_listed_as_usable_open():

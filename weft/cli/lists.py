@@ -65,7 +65,9 @@ def _envs(flags: EnvsFlags) -> int:
     ]
     asked = flags.match.lower()
     _table([row for row in rows if asked in " ".join(row).lower()])
-    print("\nYour own: weft train ppo package.module:factory  (makes a gymnasium.Env or a JAX environment)")
+    print(
+        "\nYour own: weft train ppo package.module:factory  (makes a gymnasium.Env, a PettingZoo or a JAX environment)"
+    )
     return 0
 
 

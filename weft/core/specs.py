@@ -113,8 +113,12 @@ class EnvSpec:
 
     @classmethod
     def of_teams(cls, name: str, teams: Mapping[str, EnvSpec], **rest: Any) -> EnvSpec:
-        """The spec of an environment with several teams: observations, actions and rewards are dicts by team."""
+        """The spec of an environment with several teams: observations, actions and rewards are dicts by team.
+
+        So are action masks, where any team has them.
+        """
         pure = rest.pop("pure", all(team.pure for team in teams.values()))
+        rest.setdefault("action_mask", any(team.action_mask for team in teams.values()))
         seen = {team: spec.observation for team, spec in teams.items()}
         done: Any = {team: spec.native_action for team, spec in teams.items()}
         return cls(name, seen, done, pure=pure, teams=dict(teams), **rest)

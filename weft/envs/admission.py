@@ -22,7 +22,10 @@ from weft.core.errors import ConfigError
 from weft.core.stdlib import is_stdlib
 from weft.envs.protocol import EnvSource
 
-HINT = "Expected a gymnasium.Env class, a JAX environment (spec, reset, step), or a function of yours that makes one."
+HINT = (
+    "Expected a gymnasium.Env class, a PettingZoo or a JAX environment (spec, reset, step), or a function of yours "
+    "that makes one."
+)
 
 
 def check_factory(name: str, factory: Any) -> None:

@@ -1,8 +1,8 @@
 """Environments of your own: ``package.module:factory``, or the function itself.
 
-A factory is called with the run's options and gives a new ``gymnasium.Env`` (a class is such a factory), a JAX
-environment, or, where it has a parameter ``num_envs``, a ``gymnasium.vector.VectorEnv``. To be rendered it needs a
-parameter ``render_mode``.
+A factory is called with the run's options and gives a new ``gymnasium.Env`` (a class is such a factory), a PettingZoo
+environment, a JAX environment, or, where it has a parameter ``num_envs``, a ``gymnasium.vector.VectorEnv``. To be
+rendered it needs a parameter ``render_mode``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from weft.core.specs import EnvSpec
 from weft.envs.admission import check_factory
 from weft.envs.importing import import_for
 from weft.envs.native import NativeFactory, probe_native
+from weft.envs.pettingzoo import OWN_OPTIONS, ParallelMaker, is_pettingzoo, open_agents
 from weft.envs.probe import attempt, probe
 from weft.envs.protocol import EnvSource, JaxEnv
 from weft.envs.vectoriser import VectoriserFactory
@@ -70,10 +71,13 @@ class VectorFactoryMaker:
 def open_factory(name: str, factory: Factory, options: Mapping[str, Any], vector: str = "auto") -> EnvSource:
     """The source for whatever ``factory(**options)`` makes; refused, uncalled, where it is no factory by its type."""
     check_factory(name, factory)
+    adapters = {option: value for option, value in options.items() if _is_adapters(factory, option)}
+    options = {option: value for option, value in options.items() if option not in adapters}
     _check_options(name, factory, options)
     maker = FactoryMaker(name, factory, dict(options))
     code = identity(factory)  # before it is called, which may change what it remembers
     if _takes(factory, "num_envs", named=True) and "num_envs" not in options:
+        _check_options(name, factory, adapters)
         if vector == "each":
             raise ConfigError(
                 f"environment {name!r}: its factory makes whole batches (it has 'num_envs'), not each one"
@@ -82,6 +86,10 @@ def open_factory(name: str, factory: Factory, options: Mapping[str, Any], vector
         spec = probe_native(name, lambda: vectors(2))
         return EnvSource(name, spec, host=NativeFactory(name, spec, vectors), code=code)
     made = attempt(name, "making it", maker)
+    if is_pettingzoo(made):
+        attempt(name, "close", made.close)
+        return replace(open_agents(name, ParallelMaker(name, maker), adapters, vector), code=code)
+    _check_options(name, factory, adapters)
     if isinstance(made, EnvSource):
         return replace(made, code=code)
     if is_jax_env(made):
@@ -91,8 +99,9 @@ def open_factory(name: str, factory: Factory, options: Mapping[str, Any], vector
         raise ConfigError(f"environment {name!r}: a factory of vector environments needs a parameter 'num_envs'")
     if not isinstance(made, gym.Env):
         raise ConfigError(
-            f"environment {name!r}: its factory made {type(made).__name__}, expected a gymnasium.Env or a JAX "
-            "environment (spec, reset, step). A class from the older 'gym' package must be moved to gymnasium."
+            f"environment {name!r}: its factory made {type(made).__name__}, expected a gymnasium.Env, a JAX "
+            "environment (spec, reset, step) or a PettingZoo environment. A class from the older 'gym' package must be "
+            "moved to gymnasium."
         )
     if vector == "native":
         attempt(name, "close", made.close)
@@ -142,6 +151,11 @@ def _takes(factory: Factory, parameter: str, named: bool = False) -> bool:
     except (TypeError, ValueError):
         return False
     return parameter in parameters or (not named and any(p.kind is p.VAR_KEYWORD for p in parameters.values()))
+
+
+def _is_adapters(factory: Factory, option: str) -> bool:
+    """Whether an option is meant for our adapter of PettingZoo environments, and not for the factory."""
+    return option in OWN_OPTIONS and not _takes(factory, option)
 
 
 def _check_options(name: str, factory: Factory, options: Mapping[str, Any]) -> None:

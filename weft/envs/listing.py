@@ -17,7 +17,7 @@ class EnvListing:
     """One line of the list: an environment, or a family that is not installed (``ALE/*``)."""
 
     name: str  # as `weft train` takes it
-    kind: str  # "weft", "gymnasium", "gymnax", "yours"
+    kind: str  # "weft", "gymnasium", "gymnax", "pettingzoo", "yours"
     summary: str
     usable: bool
     install: str = ""  # the command that makes it usable
@@ -41,15 +41,18 @@ _FAMILIES = {  # by the package within gymnasium.envs
 
 
 def usable(all_versions: bool = False) -> list[EnvListing]:
-    """Every environment that Weft knows of: built-ins, Gymnasium's, gymnax's, then how to add your own.
+    """Every environment that Weft knows of: built-ins, Gymnasium's, gymnax's, PettingZoo's, then how to add your own.
 
     Nothing is made, so that one listed as usable may still fail to start. Of each Gymnasium id only the latest
     version is listed unless ``all_versions``. Loads gymnax (and JAX) where it is installed.
     """
     own = EnvListing(
-        "package.module:factory", "yours", "a function that makes a gymnasium.Env or a JAX environment", True
+        "package.module:factory",
+        "yours",
+        "a function that makes a gymnasium.Env, a PettingZoo or a JAX environment",
+        True,
     )
-    return [*_builtins(), *_gymnasium(all_versions), *_gymnax(), own]
+    return [*_builtins(), *_gymnasium(all_versions), *_gymnax(), *_pettingzoo(), own]
 
 
 def _builtins() -> list[EnvListing]:
@@ -96,6 +99,22 @@ def _gymnax() -> list[EnvListing]:
     except ConfigError as error:
         return [EnvListing("gymnax:*", "gymnax", str(error).partition(". ")[0], False, "pip install 'weft[gymnax]'")]
     return [EnvListing(f"gymnax:{name}", "gymnax", "in JAX", True) for name in names]
+
+
+def _pettingzoo() -> list[EnvListing]:
+    extra = "pip install 'weft[pettingzoo]'"
+    if not _installed("pettingzoo"):
+        return [EnvListing("pettingzoo:*", "pettingzoo", "several agents", False, extra)]
+    from weft.envs import pettingzoo
+
+    rows = []
+    for id, here in pettingzoo.names().items():
+        summary = f"several agents, {id.partition('/')[0]}"
+        install = "" if here else pettingzoo.install_for(id)
+        rows.append(EnvListing(f"pettingzoo:{id}", "pettingzoo", summary, here, install))
+    if not _installed("mpe2"):
+        rows.append(EnvListing("pettingzoo:mpe/*", "pettingzoo", "several agents, mpe", False, extra))
+    return sorted(rows, key=lambda row: not row.usable)
 
 
 def _installed(module: str) -> bool:

@@ -15,25 +15,28 @@ from weft.envs.builtin import BUILTIN
 from weft.envs.factory import is_jax_env, load_factory, open_factory
 from weft.envs.gymnasium import open_gymnasium
 from weft.envs.importing import importable
+from weft.envs.pettingzoo import open_pettingzoo
 from weft.envs.protocol import VECTOR_MODES, EnvLike, EnvSource, JaxEnv
 
 SCHEMES: Mapping[str, str] = {
     "weft": "built in, in JAX",
     "gymnax": "of the gymnax package, in JAX",
+    "pettingzoo": "of PettingZoo and mpe2, several agents",
 }
 """What may stand before the colon of a name; any other word is a module of yours."""
 
-LATER = ("brax", "pettingzoo", "envpool")
+LATER = ("brax", "envpool")
 """Names that are kept for adapters to come."""
 
 
 def open_environment(env: EnvLike, *, vector: str = "auto", **options: Any) -> EnvSource:
     """The source of an environment: its spec, and how to make it. A host environment is made once, checked and closed.
 
-    ``env`` is a Gymnasium id, ``weft:NAME``, ``gymnax:NAME``, ``package.module:factory``, a function that makes one
-    environment, a JAX environment, or a source (returned as it is). ``options`` go to ``gymnasium.make``, to the
-    factory, or to the built-in's class. ``vector``: ``"native"`` takes the vector environment that an id registers,
-    ``"each"`` our own vectoriser, ``"auto"`` the native one where there is one that takes the options.
+    ``env`` is a Gymnasium id, ``weft:NAME``, ``gymnax:NAME``, ``pettingzoo:NAME``, ``package.module:factory``, a
+    function that makes one environment, a JAX environment, or a source (returned as it is). ``options`` go to
+    ``gymnasium.make``, to the factory, or to the built-in's class. ``vector``: ``"native"`` takes the vector
+    environment that an id registers, ``"each"`` our own vectoriser, ``"auto"`` the native one where there is one that
+    takes the options.
     """
     if vector not in VECTOR_MODES:
         raise UnknownName("vector mode", vector, VECTOR_MODES)
@@ -50,7 +53,8 @@ def open_environment(env: EnvLike, *, vector: str = "auto", **options: Any) -> E
         return open_factory(_name_of(env), env, options, vector)
     raise ConfigError(
         f"not an environment: {env!r}. Expected a name, a JAX environment (spec, reset, step), or a function making "
-        "a gymnasium.Env: every row of a batch needs its own, so an environment that was already made cannot be used."
+        "a gymnasium.Env or a PettingZoo environment: every row of a batch needs its own, so an environment that was "
+        "already made cannot be used."
     )
 
 
@@ -69,6 +73,8 @@ def _by_name(name: str, vector: str, options: Mapping[str, Any]) -> EnvSource:
         _no_options(name, options)
         loaded = gymnax.load(rest)
         return EnvSource(name, loaded.spec, pure=loaded)
+    if scheme == "pettingzoo":
+        return open_pettingzoo(name, options, vector)
     if scheme in LATER:
         raise ConfigError(f"environment {name!r}: {scheme}: is not yet supported. 'weft envs' lists what is.")
     if not all(part.isidentifier() for part in scheme.split(".")) or not importable(scheme):
@@ -83,7 +89,7 @@ def _by_name(name: str, vector: str, options: Mapping[str, Any]) -> EnvSource:
 def modules_of(name: str) -> list[str]:
     """The module that opening an environment by its name would import, but for those that names are built in for.
 
-    None for ``weft:``, ``gymnax:``, Gymnasium's own ids and ALE's. Imports nothing.
+    None for ``weft:``, ``gymnax:``, ``pettingzoo:``, Gymnasium's own ids and ALE's. Imports nothing.
     """
     scheme, colon, _ = name.partition(":")
     if colon:

@@ -113,6 +113,9 @@ class Grouping:
             return None
         found: dict[str, Any] = {}
         for name, members in self.groups:
+            if not self.spec.teams[name].action_mask:
+                found[name] = None
+                continue
             parts = []
             for m in members:
                 own, size = tree[m.team] if m.team else tree, m.spec.mask_size

@@ -18,6 +18,7 @@ from weft.core.specs import EnvSpec, describe
 from weft.core.theirs import their_traceback
 from weft.envs.episodes import EpisodeLog, generator_state
 from weft.envs.guards import FAILS_FAST, Failures, Remedy, Troubles
+from weft.envs.observations import Misfit
 from weft.envs.spaces import action_spec, observation_spec
 
 Begun: TypeAlias = tuple[Any, dict[str, Any]]
@@ -77,9 +78,14 @@ class Rows:
         return begun
 
     def reset(self, row: int, seed: int | None) -> Begun:
-        """A row's next episode, from ``seed`` where there is one. Raises EnvironmentRaised."""
+        """A row's next episode, from ``seed`` where there is one. Raises EnvironmentRaised.
+
+        An adapter that looks at what its environment gives raises Misfit: that is a fault, as it is elsewhere.
+        """
         try:
             observation, info = self.envs[row].reset(seed=seed)
+        except Misfit as misfit:
+            raise self.fault(row, str(misfit)) from None
         except THEIRS as error:
             raise self.raised(row, "reset", error) from error
         return observation, info

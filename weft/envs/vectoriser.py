@@ -107,6 +107,11 @@ class Vectoriser:
         return self._num_envs
 
     @property
+    def envs(self) -> list[gym.Env[Any, Any]]:
+        """The environments by row; one that is made anew is another object."""
+        return self._rows.envs
+
+    @property
     def troubles(self) -> Troubles:
         """What went wrong and did not end the run, until it is taken."""
         return self._rows.troubles
