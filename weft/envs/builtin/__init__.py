@@ -32,6 +32,9 @@ BUILTIN: dict[str, Builtin] = {
     "Orchard-v0": Builtin(f"{__name__}.orchard:Orchard", "catch apples and dodge stones, seen as 16 by 16 pixels"),
     "Spread-v0": Builtin(f"{__name__}.spread:Spread", "agents cover landmarks together; MPE's simple_spread"),
     "Tag-v0": Builtin(f"{__name__}.tag:Tag", "a team of adversaries hunts a team of agents; MPE's simple_tag"),
+    "Roshambo-v0": Builtin(
+        f"{__name__}.roshambo:Roshambo", "rock, paper, scissors with unequal stakes; its equilibrium is known"
+    ),
 }
 """What can be loaded, by name without the ``weft:`` prefix."""
 
