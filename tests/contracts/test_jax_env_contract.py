@@ -18,6 +18,7 @@ from weft.envs.protocol import JaxEnv, Transition
 
 NAMES = [*(f"weft:{name}" for name in builtin.BUILTIN), "gymnax:CartPole-v1", "gymnax:Breakout-MinAtar"]
 BATCH = 4
+STARTS = 512
 
 each_env = pytest.mark.parametrize("name", NAMES)
 
@@ -92,8 +93,8 @@ def play(name: str) -> Play:
 
 @cache
 def started(name: str) -> Any:
-    """64 resets, compiled and batched, from the splits of key 5: (states, observations)."""
-    return jax.jit(jax.vmap(made(name).reset))(jax.random.split(jax.random.key(5), 64))
+    """Many resets, compiled and batched, from the splits of key 5: (states, observations)."""
+    return jax.jit(jax.vmap(made(name).reset))(jax.random.split(jax.random.key(5), STARTS))
 
 
 def native(env: JaxEnv, action: Any) -> Any:
@@ -182,7 +183,7 @@ def test_it_is_deterministic_and_the_same_compiled_batched_or_neither(name: str)
     alone = env.step(state, native(env, action), keys[0])
     assert_same(jax.tree.map(lambda leaf: leaf[0], together), alone, 1e-5)  # fused or not, a rounding apart
 
-    first_key = jax.random.split(jax.random.key(5), 64)[0]
+    first_key = jax.random.split(jax.random.key(5), STARTS)[0]
     assert_same(jax.tree.map(lambda leaf: leaf[0], started(name)), env.reset(first_key), 1e-6)
     assert_same(env.reset(first_key), env.reset(first_key))
 

@@ -35,6 +35,9 @@ BUILTIN: dict[str, Builtin] = {
     "Roshambo-v0": Builtin(
         f"{__name__}.roshambo:Roshambo", "rock, paper, scissors with unequal stakes; its equilibrium is known"
     ),
+    "HideAndSeek-v0": Builtin(
+        f"{__name__}.hide_and_seek:HideAndSeek", "hiders build with boxes, seekers look for them; two teams"
+    ),
 }
 """What can be loaded, by name without the ``weft:`` prefix."""
 
