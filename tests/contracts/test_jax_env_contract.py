@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from weft.core.specs import Box, Discrete, Space
+from weft.core.specs import Box, Discrete, EnvSpec, MultiBinary, MultiDiscrete, SpaceTree
 from weft.core.types import Timestep
 from weft.envs import builtin, gymnax
 from weft.envs.autoreset import advance, begin
@@ -18,6 +18,7 @@ from weft.envs.protocol import JaxEnv, Transition
 
 NAMES = [*(f"weft:{name}" for name in builtin.BUILTIN), "gymnax:CartPole-v1", "gymnax:Breakout-MinAtar"]
 BATCH = 4
+STARTS = 512
 
 each_env = pytest.mark.parametrize("name", NAMES)
 
@@ -26,7 +27,7 @@ class Play(NamedTuple):
     """Random play with auto-reset, compiled and batched: ``[T, BATCH, ...]``."""
 
     state: Any  # before the step
-    action: jax.Array  # as a policy gives it
+    action: Any  # as a policy gives it; of several teams, by team
     timestep: Timestep
 
 
@@ -36,11 +37,38 @@ def made(name: str) -> JaxEnv:
     return builtin.load(rest) if scheme == "weft" else gymnax.load(rest)
 
 
-def draw(space: Space, key: jax.Array) -> jax.Array:
-    if isinstance(space, Discrete):
-        return jax.random.randint(key, (), 0, space.n, jnp.int32)
+def draw(space: Any, key: jax.Array) -> Any:
+    """A random action; of several teams, a dict of theirs."""
+    match space:
+        case dict():
+            keys = jax.random.split(key, len(space))
+            return {team: draw(one, k) for (team, one), k in zip(space.items(), keys, strict=True)}
+        case Discrete(n=n):
+            return jax.random.randint(key, (), 0, n, jnp.int32)
+        case MultiDiscrete(nvec=nvec):
+            return jax.random.randint(key, (len(nvec),), 0, jnp.array(nvec), jnp.int32)
     assert isinstance(space, Box)
     return jax.random.uniform(key, space.shape, jnp.float32, -1.0, 1.0)
+
+
+def by_team(spec: EnvSpec, what: Any) -> Any:
+    """``what(spec)`` of an environment; of several teams, a dict of theirs."""
+    return {team: what(one) for team, one in spec.teams.items()} or what(spec)
+
+
+def promised(tree: SpaceTree) -> Any:
+    """Shapes and dtypes of what belongs to a space tree."""
+    if isinstance(tree, dict):
+        return {k: promised(v) for k, v in tree.items()}
+    return (tree.shape, tree.dtype)
+
+
+def leaves(tree: Any, space: SpaceTree) -> Any:
+    """Pairs of an array and its space."""
+    if isinstance(space, dict):
+        assert set(tree) == set(space)
+        return [pair for k in space for pair in leaves(tree[k], space[k])]
+    return [(np.asarray(tree), space)]
 
 
 @cache
@@ -65,13 +93,12 @@ def play(name: str) -> Play:
 
 @cache
 def started(name: str) -> Any:
-    """64 resets, compiled and batched, from the splits of key 5: (states, observations)."""
-    return jax.jit(jax.vmap(made(name).reset))(jax.random.split(jax.random.key(5), 64))
+    """Many resets, compiled and batched, from the splits of key 5: (states, observations)."""
+    return jax.jit(jax.vmap(made(name).reset))(jax.random.split(jax.random.key(5), STARTS))
 
 
-def native(env: JaxEnv, action: jax.Array) -> jax.Array:
-    mapped: jax.Array = env.spec.to_native(action, jnp)
-    return mapped
+def native(env: JaxEnv, action: Any) -> Any:
+    return env.spec.to_native(action, jnp)
 
 
 def typed(tree: Any) -> Any:
@@ -90,13 +117,13 @@ def test_the_spec_tells_the_true_shapes_and_dtypes(name: str) -> None:
     assert env.spec.name == name
     assert env.spec.pure
     assert env.spec.max_episode_steps
-    space, action = env.spec.observation, env.spec.native_action
-    assert isinstance(space, Box)
-    promised = (space.shape, space.dtype)
+    seen = promised(env.spec.observation)
+    rewards = by_team(env.spec, lambda spec: (spec.reward_shape, "float32"))
+    none = by_team(env.spec, lambda spec: jnp.zeros(spec.native_action.shape, spec.native_action.dtype))
     state, observation = jax.eval_shape(env.reset, key)
-    stepped, transition = jax.eval_shape(env.step, state, jnp.zeros(action.shape, action.dtype), key)
-    assert typed(observation) == promised
-    assert typed(transition) == Transition(promised, ((), "float32"), ((), "bool"), ((), "bool"))
+    stepped, transition = jax.eval_shape(env.step, state, none, key)
+    assert typed(observation) == seen
+    assert typed(transition) == Transition(seen, rewards, ((), "bool"), ((), "bool"))
     assert typed(stepped) == typed(state)
     assert jax.tree.structure(stepped) == jax.tree.structure(state)
     # Weak types would compile every loop twice.
@@ -106,14 +133,13 @@ def test_the_spec_tells_the_true_shapes_and_dtypes(name: str) -> None:
 @each_env
 def test_observations_are_inside_their_space_and_numbers_are_finite(name: str) -> None:
     env, timestep = made(name), play(name).timestep
-    space = env.spec.observation
-    assert isinstance(space, Box)
     for observation in (timestep.observation, timestep.final_observation):
-        values = np.asarray(observation)
-        assert np.isfinite(values).all()
-        assert (values >= space.low).all()
-        assert (values <= space.high).all()
-    assert np.isfinite(np.asarray(timestep.reward)).all()
+        for values, space in leaves(observation, env.spec.observation):
+            assert np.isfinite(values).all()
+            low, high = (0, 1) if isinstance(space, MultiBinary) else (space.low, space.high)
+            assert (values >= low).all()
+            assert (values <= high).all()
+    assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(timestep.reward))
 
 
 @each_env
@@ -133,15 +159,16 @@ def test_where_an_episode_ends_the_next_begins(name: str) -> None:
     played = play(name)
     ended = np.asarray(played.timestep.first)[:-1]
     fresh = jax.tree.map(lambda leaf: np.asarray(leaf)[1:][ended], played.state)
-    _, first = started(name)
-    shown = np.asarray(played.timestep.observation)[:-1][ended].astype(np.float64)
     if hasattr(fresh, "time"):
         assert not fresh.time.any()
     # A first observation lies in the range of first observations; the last of an episode is kept apart.
-    low, high = np.asarray(first, np.float64).min(0), np.asarray(first, np.float64).max(0)
-    slack = 0.1 * (high - low).max() + 1e-6
-    assert (shown >= low - slack).all()
-    assert (shown <= high + slack).all()
+    firsts = jax.tree.leaves(started(name)[1])
+    for leaf, first in zip(jax.tree.leaves(played.timestep.observation), firsts, strict=True):
+        shown = np.asarray(leaf)[:-1][ended].astype(np.float64)
+        low, high = np.asarray(first, np.float64).min(0), np.asarray(first, np.float64).max(0)
+        slack = 0.1 * (high - low).max() + 1e-6
+        assert (shown >= low - slack).all()
+        assert (shown <= high + slack).all()
 
 
 @each_env
@@ -156,7 +183,7 @@ def test_it_is_deterministic_and_the_same_compiled_batched_or_neither(name: str)
     alone = env.step(state, native(env, action), keys[0])
     assert_same(jax.tree.map(lambda leaf: leaf[0], together), alone, 1e-5)  # fused or not, a rounding apart
 
-    first_key = jax.random.split(jax.random.key(5), 64)[0]
+    first_key = jax.random.split(jax.random.key(5), STARTS)[0]
     assert_same(jax.tree.map(lambda leaf: leaf[0], started(name)), env.reset(first_key), 1e-6)
     assert_same(env.reset(first_key), env.reset(first_key))
 

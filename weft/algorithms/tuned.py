@@ -49,6 +49,19 @@ _CONTINUOUS = {**_VECTORS, "learning_rate": 3e-4, "entropy_cost": 0.0}
 # The values are those of the literature.
 _ATARI = {"reward_clip": 1.0, "learning_rate_end": 0.0}
 
+# Whole episodes, of which there are many: what one agent does is a small part of what all of them get.
+_PARTICLES = {
+    "unroll": 25,
+    "epochs": 8,
+    "minibatches": 8,
+    "learning_rate": 1e-3,
+    "learning_rate_end": 0.0,
+    "discount": 0.95,
+    "entropy_cost": 0.005,
+    "normalise_observations": True,
+    "normalise_rewards": True,
+}
+
 _PPO: list[tuple[str, Tuned]] = [
     ("ALE/*", Tuned(8, 10_000_000, {**_ATARI, "learning_rate": 2.5e-4, "clip": 0.1})),
     (
@@ -104,6 +117,8 @@ _PPO: list[tuple[str, Tuned]] = [
         Tuned(64, 300_000, {**_CLASSIC, "unroll": 32, "learning_rate": 2e-3, "recurrent": "gru", "recurrent_size": 32}),
     ),
     ("*Orchard*", Tuned(64, 300_000, {**_CLASSIC, "unroll": 32, "learning_rate": 2e-3})),
+    ("*Spread*", Tuned(64, 2_000_000, _PARTICLES)),
+    ("*Tag*", Tuned(64, 1_000_000, _PARTICLES)),
 ]
 
 # One update for each batch needs larger steps than PPO's. RMSProp copes with them better than Adam, but does not learn

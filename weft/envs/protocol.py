@@ -26,7 +26,7 @@ class Transition(NamedTuple):
     """What one step of a JAX environment gives, before any reset. No batch axis."""
 
     observation: Tree
-    reward: Array  # [] float32
+    reward: Tree  # [] float32; [A] of several agents; of several teams a dict of theirs
     terminated: Array  # [] bool
     truncated: Array  # [] bool
 

@@ -5,7 +5,7 @@ The table below is plain text: listing it loads neither JAX nor any environment;
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import Field, fields
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -30,6 +30,14 @@ BUILTIN: dict[str, Builtin] = {
     "Catch-v0": Builtin(f"{__name__}.catch:Catch", "move a paddle under a falling ball, on a 10 by 5 board"),
     "Memory-v0": Builtin(f"{__name__}.memory:Memory", "repeat a cue after a blank delay; only memory can solve it"),
     "Orchard-v0": Builtin(f"{__name__}.orchard:Orchard", "catch apples and dodge stones, seen as 16 by 16 pixels"),
+    "Spread-v0": Builtin(f"{__name__}.spread:Spread", "agents cover landmarks together; MPE's simple_spread"),
+    "Tag-v0": Builtin(f"{__name__}.tag:Tag", "a team of adversaries hunts a team of agents; MPE's simple_tag"),
+    "Roshambo-v0": Builtin(
+        f"{__name__}.roshambo:Roshambo", "rock, paper, scissors with unequal stakes; its equilibrium is known"
+    ),
+    "HideAndSeek-v0": Builtin(
+        f"{__name__}.hide_and_seek:HideAndSeek", "hiders build with boxes, seekers look for them; two teams"
+    ),
 }
 """What can be loaded, by name without the ``weft:`` prefix."""
 
@@ -41,11 +49,24 @@ def load(name: str, **options: Any) -> JaxEnv:
         raise UnknownName("environment", f"weft:{name}", known, "'weft envs' lists all that can be used here.")
     module, _, attribute = BUILTIN[name].target.partition(":")
     kind = getattr(import_module(module), attribute)
-    defaults = {field.name: field.default for field in fields(kind)}
+    known_options = {field.name: field for field in fields(kind)}
     for option, value in options.items():
-        if option not in defaults:
-            raise UnknownName(f"option of weft:{name}", option, list(defaults))
-        if type(defaults[option]) is int and (type(value) is not int or value < 1):
-            raise ConfigError(f"environment 'weft:{name}': {option} must be a whole number from 1 on, got {value!r}")
+        if option not in known_options:
+            raise UnknownName(f"option of weft:{name}", option, list(known_options))
+        wanted = _unlike(known_options[option], value)
+        if wanted:
+            raise ConfigError(f"environment 'weft:{name}': {option} must be {wanted}, got {value!r}")
     env: JaxEnv = kind(**options)
     return env
+
+
+def _unlike(field: Field[Any], value: Any) -> str:
+    """What ``value`` must be and is not, to be set in place of the field's default; "" where it can be."""
+    if type(field.default) is bool and type(value) is not bool:
+        return "true or false"
+    if type(field.default) is float and type(value) not in (int, float):
+        return "a number"
+    least = field.metadata.get("least", 1)
+    if type(field.default) is int and (type(value) is not int or value < least):
+        return f"a whole number from {least} on"
+    return ""

@@ -39,6 +39,17 @@ def disc(image: Image, centre: Point, radius: float, colour: Colour) -> None:
     line(image, centre, centre, 2 * radius, colour)
 
 
+def ring(image: Image, centre: Point, radius: float, width: float, colour: Colour) -> None:
+    """A circle of ``width`` pixels inside ``radius``."""
+    window = _window(image, centre[0] - radius, centre[1] - radius, centre[0] + radius, centre[1] + radius)
+    if window is None:
+        return
+    part, x, y = window
+    distance = np.hypot(x - centre[0], y - centre[1])
+    outer = np.clip(radius - distance + 0.5, 0, 1)
+    _blend(part, outer - np.clip(radius - width - distance + 0.5, 0, 1), colour)
+
+
 def line(image: Image, start: Point, end: Point, width: float, colour: Colour) -> None:
     """A straight line with round ends."""
     reach = width / 2 + 1
