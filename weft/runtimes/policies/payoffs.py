@@ -39,45 +39,50 @@ def play_all(
     """Play every pair of versions, each on either side for half of ``episodes``; blocks."""
     names = tuple(versions)
     score = np.full((len(names), len(names)), 0.5)
-    act = jax.jit(jax.vmap(duel, (None, 0, 0, 0)))
     each = max(1, episodes // 2)
-    for i, one in enumerate(names):
-        for j, other in enumerate(names[:i]):
-            there = _won(act, lives, (versions[one], versions[other]), source, team, each, seed)
-            back = _won(act, lives, (versions[other], versions[one]), source, team, each, seed + 1)
-            score[i, j] = (there + 1.0 - back) / 2
-            score[j, i] = 1.0 - score[i, j]
+    table = _Table(duel, lives, source, team, min(each, ENVS), seed)
+    try:
+        for i, one in enumerate(names):
+            for j, other in enumerate(names[:i]):
+                there = table.won((versions[one], versions[other]), each)
+                back = table.won((versions[other], versions[one]), each)
+                score[i, j] = (there + 1.0 - back) / 2
+                score[j, i] = 1.0 - score[i, j]
+    finally:
+        table.env.close()
     return Payoffs(names, score, 2 * each, ratings(score))
 
 
-def _won(
-    act: Any, lives: Tree, params: tuple[Tree, Tree], source: EnvSource, team: str, episodes: int, seed: int
-) -> float:
-    """The share of ``episodes`` games that side 0 won."""
-    envs = min(episodes, ENVS)
-    env = host_factory(source)(envs, seed + EVALUATION_SEED)
-    now: Tree = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (envs, *jnp.shape(x))), lives)
-    keys, margin = jax.random.split(jax.random.key(seed), envs), np.zeros(envs)
-    outcomes: list[float] = []
-    step = 0
-    try:
-        timestep = timestep_buffers(source.spec, (envs,))
-        env.reset(timestep)
+class _Table:
+    """A batch of environments that one pair after another plays in."""
+
+    def __init__(self, duel: Duel, lives: Tree, source: EnvSource, team: str, envs: int, seed: int) -> None:
+        self.env = host_factory(source)(envs, seed + EVALUATION_SEED)
+        self._act = jax.jit(jax.vmap(duel, (None, 0, 0, 0)))
+        self._draw = jax.jit(lambda step: jax.random.split(jax.random.fold_in(jax.random.key(seed), step), envs))
+        self._lives: Tree = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (envs, *jnp.shape(x))), lives)
+        self._team, self._envs, self._step = team, envs, 0
+        self._now = timestep_buffers(source.spec, (envs,))
+        self.env.reset(self._now)
+
+    def won(self, params: tuple[Tree, Tree], episodes: int) -> float:
+        """The share of ``episodes`` games that side 0 won; those that were going on are played to their end first."""
+        margin, begun = np.zeros(self._envs), np.array(self._now.first)
+        outcomes: list[float] = []
         while len(outcomes) < episodes:
-            seen = policy_view(of_team(timestep, team))
-            action, now = act(params, now, seen, jax.vmap(jax.random.fold_in, (0, None))(keys, step))
-            chosen: Any = {team: np.asarray(action)} if team else np.asarray(action)
-            env.step(chosen, timestep)
-            reward = np.asarray(of_team(timestep, team).reward)
+            seen = policy_view(of_team(self._now, self._team))
+            self._step += 1
+            moves, self._lives = self._act(params, self._lives, seen, self._draw(np.int32(self._step)))
+            chosen: Any = {self._team: np.asarray(moves)} if self._team else np.asarray(moves)
+            self.env.step(chosen, self._now)
+            reward = np.asarray(of_team(self._now, self._team).reward)
             half = reward.shape[1] // 2
             margin += reward[:, :half].sum(1) - reward[:, half:].sum(1)
-            for row in np.flatnonzero(timestep.first):
-                outcomes.append(0.5 + 0.5 * float(np.sign(margin[row])))
-                margin[row] = 0.0
-            step += 1
-    finally:
-        env.close()
-    return float(np.mean(outcomes[:episodes]))
+            for row in np.flatnonzero(self._now.first):
+                if begun[row]:
+                    outcomes.append(0.5 + 0.5 * float(np.sign(margin[row])))
+                margin[row], begun[row] = 0.0, True
+        return float(np.mean(outcomes[:episodes]))
 
 
 def ratings(score: np.ndarray[Any, Any], rounds: int = 500) -> np.ndarray[Any, Any]:
