@@ -176,7 +176,7 @@ class RegroupedJax:
 
         state, went = self.env.step(state, self.grouping.actions(action, jnp), key)
         seen, reward = self.grouping.observations(went.observation, jnp), self.grouping.rewards(went.reward, jnp)
-        return state, went._replace(observation=seen, reward=reward)  # type: ignore[arg-type]
+        return state, went._replace(observation=seen, reward=reward)
 
     def action_mask(self, state: Tree) -> Any:
         """The actions allowed, by new team."""
