@@ -54,7 +54,7 @@ def same(oracle: Any, env: Any, free: bool = True, dtype: Any = np.float64) -> i
     for seed in range(EPISODES):
         oracle.reset(seed=seed)
         for agent in oracle.unwrapped.world.agents if seed % 2 else ():
-            agent.state.p_pos *= 0.3  # so close that they touch
+            agent.state.p_pos *= 0.15  # so close that they touch
         seen = {name: oracle.unwrapped.observe(name) for name in oracle.possible_agents}
         state = state_of(oracle, 0, dtype)
         first = env._observe(state)

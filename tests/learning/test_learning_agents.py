@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 import weft
-from weft.algorithms.tuned import ROWS
 from weft.envs.builtin.hide_and_seek import HideAndSeek
 from weft.envs.builtin.tag import Tag
-
-PARTICLES = dict(ROWS["ppo"])["*Tag*"]
 
 
 def test_three_agents_learn_to_spread(tmp_path):
@@ -20,24 +16,10 @@ def test_three_agents_learn_to_spread(tmp_path):
     assert run.summary["return_mean"] >= -22
 
 
-@dataclass(frozen=True)
-class BothTeams(weft.Algorithm):
-    """PPO for each team."""
-
-    unroll: int = PARTICLES.fields["unroll"]
-
-    def graph(self) -> weft.Graph:
-        teams = self.spec.environment.teams
-        team = weft.PPO(**PARTICLES.fields | {"unroll": self.unroll})
-        return weft.several_policies(dict.fromkeys(teams, team), self.spec)
-
-
 def test_adversaries_learn_to_catch_agents_that_leave_when_caught(tmp_path):
     """Random adversaries get 3.5 from random agents; 20 is what two agents give that are touched by one each."""
     env = Tag(adversaries=3, agents=2, leave=True)
-    run = weft.train(
-        BothTeams(), env, steps=24_000, envs=64, seed=1, root=tmp_path, run="tag", quiet=True, tensorboard=False
-    )
+    run = weft.train("ppo", env, steps=24_000, seed=1, root=tmp_path, run="tag", quiet=True, tensorboard=False)
     assert run.summary["exit"] == "finished"
     last = json.loads((run.folder / "metrics.jsonl").read_text().splitlines()[-1])
     assert last["return_mean/adversary"] >= 7
@@ -45,10 +27,8 @@ def test_adversaries_learn_to_catch_agents_that_leave_when_caught(tmp_path):
 
 def test_entities_with_masks_can_be_learned_from(tmp_path):
     """Two updates from nested observations; what each team gets the other loses."""
-    run = weft.train(
-        BothTeams(unroll=10), HideAndSeek(horizon=10), steps=160, envs=8, seed=1, root=tmp_path, run="hide", quiet=True,
-        tensorboard=False,
-    )  # fmt: skip
+    env, sizes = HideAndSeek(horizon=10), {"envs": 8, "steps": 160, "unroll": 10, "minibatches": 2}
+    run = weft.train("ppo", env, seed=1, root=tmp_path, run="hide", quiet=True, tensorboard=False, **sizes)
     assert run.summary["exit"] == "finished"
     assert run.summary["learn_steps"] == 2
     last = json.loads((run.folder / "metrics.jsonl").read_text().splitlines()[-1])
