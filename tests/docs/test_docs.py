@@ -88,6 +88,7 @@ def begins_nothing(monkeypatch):
     import weft.cli.chaos
     import weft.cli.checkpoints
     import weft.cli.evaluate
+    import weft.cli.league
     import weft.cli.lists
     import weft.cli.record
     import weft.cli.show
@@ -102,6 +103,7 @@ def begins_nothing(monkeypatch):
     monkeypatch.setattr(weft.cli.checkpoints, "_check", stop)
     monkeypatch.setattr(weft.cli.evaluate, "_evaluate", stop)
     monkeypatch.setattr(weft.cli.record, "_record", stop)
+    monkeypatch.setattr(weft.cli.league, "_play", stop)
     monkeypatch.setattr(weft.cli.show, "_draw_run", stop)
     monkeypatch.setattr(weft.cli.lists, "_envs", stop)
     monkeypatch.setattr(weft.runtimes.prepare.config, "prepare", stop)

@@ -67,7 +67,7 @@ class SelfPlay(Algorithm):
     """``of`` learns, for an agent; every ``every`` learn calls a version is kept, the oldest gives way."""
 
     unroll: int = 0  # steps of each environment in a batch, T; 0: as the algorithm that learns has it
-    of: Algorithm = PPO()  # noqa: RUF009  what learns, for one agent: an object, from Python only
+    of: Algorithm | None = None  # what learns, for one agent: an object, from Python only; None: PPO with its defaults
     opponents: Literal["latest", "uniform", "prioritised"] = "prioritised"
     versions: int = 8  # past ones that are kept
     every: int = 10  # learn calls between two of them
@@ -76,12 +76,18 @@ class SelfPlay(Algorithm):
     one_group: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "unroll", self.unroll or self.of.unroll)
+        object.__setattr__(self, "of", self.of or PPO())
+        object.__setattr__(self, "unroll", self.unroll or self._learner.unroll)
+
+    @property
+    def _learner(self) -> Algorithm:
+        assert self.of is not None
+        return self.of
 
     def with_spec(self, spec: Spec) -> Self:
         """Bound to all agents, and ``of`` to one of them."""
         bound = super().with_spec(spec)
-        same = self.of.with_fields(unroll=self.unroll)
+        same = self._learner.with_fields(unroll=self.unroll)
         if spec.environment.agents:
             object.__setattr__(bound, "_all", ByAgent(self.unroll, same).with_spec(spec))
         return bound
@@ -106,7 +112,7 @@ class SelfPlay(Algorithm):
 
     def to_act(self) -> Self:
         """With ``of`` as it acts."""
-        return replace(self, of=self.of.to_act())
+        return replace(self, of=self._learner.to_act())
 
     def init(self, key: jax.Array) -> TrainState:
         """Fresh params, which are the first past version too."""

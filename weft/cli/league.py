@@ -30,7 +30,11 @@ class LeagueFlags:
 def main(command: str, arguments: list[str]) -> int:
     """Play, print a table, write ``payoffs.json`` and ``payoffs.svg`` into the run's folder."""
     (given,) = parse("weft league", ABOUT, arguments, Flags(LeagueFlags))
-    flags = LeagueFlags(**given)
+    _play(LeagueFlags(**given))
+    return 0
+
+
+def _play(flags: LeagueFlags) -> None:
     from weft.algorithms.self_play import SelfPlay, versions_of
     from weft.api import load
     from weft.runtimes.actors import actors_of
@@ -61,4 +65,3 @@ def main(command: str, arguments: list[str]) -> int:
     for name, elo, row in zip(found.names, found.elo, found.score, strict=True):
         print(f"{name:>10}  {elo:>+6.0f}  {'  '.join(f'{share:.2f}' for share in row)}")
     print(f"{run.folder / 'payoffs.svg'}")
-    return 0
