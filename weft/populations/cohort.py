@@ -25,9 +25,10 @@ State = tuple[Tree, dict[str, Any]]
 
 
 class Cohort(Protocol):
-    """Trains the members that are neither stopped nor at their end."""
+    """Trains the members that are neither stopped nor at their end. ``warn`` is told what a user should know."""
 
     members: list[Member]
+    warn: Callable[[str], None]
 
     def start(self) -> None:
         """Begin from nothing."""
@@ -67,6 +68,7 @@ class OneProgram:
 
     def __init__(self, members: list[Member], engine: MembersEngine) -> None:
         self.members, self._engine = members, engine
+        self.warn: Callable[[str], None] = lambda text: None
         self._dispatch = 1
 
     @property
@@ -131,8 +133,9 @@ class OneProgram:
 class OneByOne:
     """Each member with an engine of its own; a round trains one after another."""
 
-    def __init__(self, members: list[Member], warn: Callable[[str], None]) -> None:
-        self.members, self._warn = members, warn
+    def __init__(self, members: list[Member]) -> None:
+        self.members = members
+        self.warn: Callable[[str], None] = lambda text: None
         self._engines: dict[int, Engine] = {}
         self._parked: dict[int, State] = {}  # of members that have begun and have no engine now
 
@@ -169,7 +172,7 @@ class OneByOne:
         change_members(self.members, decision)
 
     def state_of(self, member: Member) -> State:
-        """As its engine saves it; of one that has not begun, as it would begin."""
+        """As its engine saves it, or has saved it."""
         if member.index in self._parked:
             return self._parked[member.index]
         tree, document = self._engine(member).saved()
@@ -208,15 +211,13 @@ class OneByOne:
         """The member's engine, begun or brought back where it has none."""
         if member.index not in self._engines:
             engine = make_engine(member.prepared)
-            engine.warn = self._warn
+            engine.warn = self.warn
             self._engines[member.index] = engine
             parked = self._parked.pop(member.index, None)
             if parked is None:
                 engine.start()
             elif lost := engine.resume(*parked):
-                self._warn(
-                    f"{member.name}: {len(lost)} environments begin a fresh episode: they cannot be brought back"
-                )
+                self.warn(f"{member.name}: {len(lost)} environments begin a fresh episode: they cannot be brought back")
         return self._engines[member.index]
 
     def _published(self, member: Member) -> Sequence[str]:

@@ -98,12 +98,15 @@ class Keeping:
             folder.write_summary(summary)
 
     def finish(self, cohort: Cohort, how: str, about: dict[str, Any], wall_seconds: float) -> dict[str, Any]:
-        """Write every member that is still there, the summary, the lineage and its picture; gives the summary."""
+        """Write every member that has learned, the summary, the lineage and its picture; gives the summary.
+
+        A member that was stopped is written already.
+        """
         for member in cohort.members:
-            if not member.stopped:
+            if not member.stopped and member.counters.learn_steps:
                 self.export(cohort, member, how)
         rows = [self._row(member, how) for member in cohort.members]
-        best = max(cohort.members, key=lambda m: (not m.stopped, _rank(m), -m.index))
+        best = max(cohort.members, key=lambda m: (not m.stopped, _rank(m), m.counters.learn_steps, -m.index))
         total = sum(row["env_steps"] for row in rows)
         summary = {
             **about,
@@ -117,7 +120,8 @@ class Keeping:
             "run": str(self.folder.path),
             "id": self.folder.id,
         }
-        point(self.folder.path / BEST, best.name)
+        if best.counters.learn_steps:
+            point(self.folder.path / BEST, best.name)
         self.lineage.write(self.folder.path / "lineage.json")
         (self.folder.path / "lineage.svg").write_text(picture(self.lineage, best.index, str(about["title"])))
         self.folder.write_summary(summary)

@@ -23,7 +23,7 @@ class Entry(msgspec.Struct, frozen=True):
     """A member at the end of a round."""
 
     member: int
-    return_mean: float | None  # before it copied; None where it has none
+    return_mean: float | None  # that it is ranked by, before it copied; None where it has none
     values: Values  # that it goes on with
     copied: int | None = None  # the member whose params it goes on with
     stopped: bool = False
@@ -48,7 +48,7 @@ class Lineage(msgspec.Struct, frozen=True):
         entries = [
             Entry(
                 member.index,
-                member.return_mean if math.isfinite(member.return_mean) else None,
+                member.recent_return if math.isfinite(member.recent_return) else None,
                 dict(decided.values.get(member.index, member.values)),
                 decided.copies.get(member.index),
                 member.index in decided.stops,

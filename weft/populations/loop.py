@@ -61,6 +61,7 @@ class PopulationLoop:
                 self.folder.trim_metrics(self._env_steps)
             self.folder.begin()
             with self._telemetry(resumed is not None) as telemetry:
+                self.cohort.warn = telemetry.warn
                 for warning in self.warnings:
                     telemetry.warn(warning)
                 if resumed is not None:
@@ -98,12 +99,14 @@ class PopulationLoop:
         if self._done == len(self._ends):
             self.keeping.lineage.add(env_steps, self.cohort.members)
             return
-        returns = {member.index: member.return_mean for member in live}
+        returns = {member.index: member.recent_return for member in live}
         decision = self.rule.decide(self._done, returns, {member.index: member.values for member in live})
         self.keeping.lineage.add(env_steps, self.cohort.members, decision)
         for index in decision.stops:
             self.keeping.export(self.cohort, self.cohort.members[index], "stopped")
         self.cohort.apply(decision)
+        for member in live:
+            member.since = 0, 0.0
         if decision.copies:
             copied = ", ".join(f"{member} ← {source}" for member, source in sorted(decision.copies.items()))
             telemetry.note(f"round {self._done} at {env_steps:,} steps of each: {copied}")

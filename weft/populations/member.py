@@ -9,12 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from weft.core.errors import EnvironmentFault
 from weft.graph.store import unrolls_before_learning
 from weft.populations.space import Values
 from weft.runtimes.loop.bad_steps import IN_A_ROW, BadSteps
 from weft.runtimes.loop.counters import Counters
 from weft.runtimes.loop.engine import Report
 from weft.runtimes.prepare.config import Prepared
+
+ENOUGH = 10
+"""Episodes in a round from which a member is ranked by those alone."""
 
 
 @dataclass
@@ -27,6 +31,7 @@ class Member:
     counters: Counters
     stopped: bool = False  # by the rule: it is trained no further
     failed: str = ""  # why it is worth nothing any more: its numbers stopped being finite
+    since: tuple[int, float] = (0, 0.0)  # episodes that have ended since its last round, and their returns added up
     _bad: BadSteps = field(default_factory=BadSteps, repr=False)
 
     @property
@@ -39,9 +44,27 @@ class Member:
         """Over its last 100 episodes; NaN before the first, and where it has failed."""
         return math.nan if self.failed else self.counters.return_mean
 
+    @property
+    def recent_return(self) -> float:
+        """What it is ranked by: the mean over the episodes since its last round; over more where these are few."""
+        count, total = self.since
+        return total / count if count >= ENOUGH and not self.failed else self.return_mean
+
     def take(self, report: Report) -> None:
-        """Count what it has done; one whose numbers stop being finite has failed."""
+        """Count what it has done; one whose numbers stop being finite has failed.
+
+        Raises EnvironmentFault where the environment breaks its own contract: no member could be trusted.
+        """
         self.counters.take(report)
+        if report.cut_again:
+            spec = self.prepared.source.spec
+            raise EnvironmentFault(
+                f"environment {spec.name!r} truncated an episode twice within one unroll, although its spec says "
+                f"max_episode_steps={spec.max_episode_steps}. If it truncates for other reasons too, set "
+                "max_episode_steps to None in its EnvSpec."
+            )
+        for count, total, _ in report.episodes[0]:
+            self.since = self.since[0] + count, self.since[1] + total
         in_a_row = self._bad.take(report.learned)[1] if report.learned is not None else 0
         if not report.kept:
             self.failed = "its params stopped being finite"
@@ -73,11 +96,13 @@ class Member:
             "counters": self.counters.to_document(),
             "stopped": self.stopped,
             "failed": self.failed,
+            "since": list(self.since),
         }
 
     def restore(self, document: dict[str, Any]) -> None:
         """Go on from what ``to_document`` gave."""
         self.values, self.stopped, self.failed = document["values"], document["stopped"], document["failed"]
+        self.since = int(document["since"][0]), float(document["since"][1])
         self.prepared = with_values(self.prepared, self.values)
         self.counters = Counters.from_document(document["counters"], self.prepared.series, self.prepared.warm_up)
 

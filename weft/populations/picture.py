@@ -25,7 +25,7 @@ def picture(lineage: Lineage, best: int, title: str) -> str:
     last = max(rounds[-1].env_steps, 1) if rounds else 1
     fields = [name for name in lineage.fields if _numeric(lineage, name)]
     lanes = TOP + count * LANE
-    height = lanes + 30 + len(fields) * (PANEL + GAP)
+    height = lanes + 42 + len(fields) * (PANEL + GAP)
 
     def x(steps: float) -> float:
         return LEFT + steps / last * (WIDTH - LEFT - RIGHT)

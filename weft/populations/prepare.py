@@ -67,7 +67,7 @@ def plan_population(config: RunConfig, asked: SweepConfig | PbtConfig, vary: Map
         fits_in_memory(prepared.graph, prepared.plan, prepared.machine, len(members))
         cohort = OneProgram(members, _engine(prepared, space, members))
     else:
-        cohort = OneByOne(members, print)
+        cohort = OneByOne(members)
     told |= {"members": len(members), "vary": {name: str(one) for name, one in space.items()}, "together": together}
     return Planned(prepared, space, rule, cohort, told)
 
