@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.errors import EnvironmentFault
+from weft.graph.by_agent import for_agents
 from weft.graph.store import unrolls_before_learning
 from weft.populations.space import Values
 from weft.runtimes.loop.bad_steps import IN_A_ROW, BadSteps
@@ -117,8 +118,9 @@ def with_values(prepared: Prepared, values: Values) -> Prepared:
 
     Raises ConfigError where the algorithm refuses them.
     """
-    algorithm = prepared.algorithm.with_fields(**values).bind(prepared.algorithm.spec)
-    return dataclasses.replace(prepared, algorithm=algorithm, graph=algorithm.graph())
+    written = prepared.written.with_fields(**values)
+    algorithm = for_agents(written, prepared.source.spec).bind(prepared.algorithm.spec)
+    return dataclasses.replace(prepared, written=written, algorithm=algorithm, graph=algorithm.graph())
 
 
 def row_of(report: Report, row: int, rows: int) -> Report:

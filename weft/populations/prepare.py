@@ -52,7 +52,7 @@ def plan_population(config: RunConfig, asked: SweepConfig | PbtConfig, vary: Map
             f"the plan {str(prepared.plan)!r} runs one member in several workers or on several devices, and a "
             "population has many members in one process. Use the plan 'inline'."
         )
-    space = read_space(vary, prepared.algorithm)
+    space = read_space(vary, prepared.written)
     if twice := [name for name in space if name in config.fields]:
         raise ConfigError(f"{twice[0]} is both set, to {config.fields[twice[0]]}, and varied: drop one of the two")
     if config.seed > MAX_SEED - asked.members:
@@ -73,8 +73,9 @@ def plan_population(config: RunConfig, asked: SweepConfig | PbtConfig, vary: Map
 
 
 def is_pure(prepared: Prepared) -> bool:
-    """Whether members can be rows of one program: everything is compiled, and there is one policy."""
-    return prepared.source.pure is not None and not has_host_code(prepared.graph) and len(prepared.series) == 1
+    """Whether members can be rows of one program: everything is compiled, with one policy and one agent."""
+    compiled = prepared.source.pure is not None and not has_host_code(prepared.graph)
+    return compiled and len(prepared.series) == 1 and type(prepared.algorithm) is type(prepared.written)
 
 
 def _values(space: Space, asked: SweepConfig | PbtConfig, seed: int) -> list[Values]:
