@@ -105,7 +105,7 @@ def test_halving_trains_fewer_and_fewer(tmp_path: Path) -> None:
 
 
 def test_a_member_that_diverges_spoils_no_other(tmp_path: Path) -> None:
-    """A huge rate makes params that are not finite: that member fails, and under PBT it copies another."""
+    """A huge rate makes params that are not finite: that member fails, and the other is trained to its end."""
     vary = {"learning_rate": [1e-3, 1e38]}
     asked: dict[str, Any] = {"vary": vary, "members": 4, "steps": 1_024, "root": tmp_path, "seed": 1, **HOW}
     found = weft.sweep(weft.PPO(**SMALL), ENV, run="bad", how="grid", **asked)
