@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from weft.graph.stream import Stream
     from weft.nets.network import Network, NetworkOutput
     from weft.plans.plan import Plan
+    from weft.populations.result import Population
+    from weft.populations.sweep import pbt, sweep
     from weft.replay.fixed import FixedReplay
     from weft.replay.prioritised import PrioritisedReplay
     from weft.replay.uniform import UniformReplay
@@ -107,6 +109,9 @@ _HOME = {
     "register_role": "weft.graph.role",
     "off_policy": "weft.graph.loops",
     "several_policies": "weft.graph.loops",
+    "Population": "weft.populations.result",
+    "pbt": "weft.populations.sweep",
+    "sweep": "weft.populations.sweep",
     "FixedReplay": "weft.replay.fixed",
     "PrioritisedReplay": "weft.replay.prioritised",
     "UniformReplay": "weft.replay.uniform",
@@ -151,6 +156,7 @@ __all__ = [
     "NetworkOutput",
     "Plan",
     "Policies",
+    "Population",
     "Port",
     "Priorities",
     "PrioritisedReplay",
@@ -177,10 +183,12 @@ __all__ = [
     "make",
     "mean_over_replicas",
     "off_policy",
+    "pbt",
     "record",
     "register_role",
     "several_policies",
     "show",
+    "sweep",
     "tag",
     "train",
 ]

@@ -16,6 +16,7 @@ LAYERS: list[set[str]] = [
     {"algorithms", "plans", "telemetry", "services"},
     {"runtimes", "planner"},
     {"api"},
+    {"populations"},
     {"chaos"},
     {"cli"},
 ]

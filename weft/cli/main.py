@@ -19,6 +19,8 @@ from weft.core.theirs import is_theirs, their_traceback
 
 COMMANDS = {
     "train": ("weft.cli.train", "ALGO ENV", "train an algorithm in an environment, or go on with a run"),
+    "sweep": ("weft.cli.sweep", "ALGO ENV", "train many members with different values: random, grid or halving"),
+    "pbt": ("weft.cli.sweep", "ALGO ENV", "train many members, of which the worst copy the best as they learn"),
     "eval": ("weft.cli.evaluate", "RUN", "play episodes with a trained run; --video records one"),
     "record": ("weft.cli.record", "RUN DIR", "play with a trained run, and write a data set to learn from"),
     "show": ("weft.cli.show", "ALGO ENV", "draw what a plan makes of an algorithm; of a RUN, with what was measured"),

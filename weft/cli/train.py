@@ -54,17 +54,18 @@ def main(command: str, arguments: list[str]) -> int:
     except Exception as error:
         if output.json:
             with suppress(OSError, RunError):  # the error itself says more, and the exit code
-                _print_json(ended[-1] if ended else {"exit": "failed", "error": str(error)})
+                print_json(ended[-1] if ended else {"exit": "failed", "error": str(error)})
         raise
     if output.json:
-        _print_json(summary)
+        print_json(summary)
     elif not how.get("quiet"):
         with suppress(OSError):  # nobody reads any more (`2>&1 | head -1`): how it went, the exit code says
             print(closing(summary), file=sys.stderr)
-    return _exit_code(summary)
+    return exit_code(summary)
 
 
-def _print_json(summary: dict[str, Any]) -> None:
+def print_json(summary: dict[str, Any]) -> None:
+    """A summary as one line on stdout. Raises RunError where that cannot be written."""
     try:
         print(msgspec.json.encode(summary).decode(), flush=True)  # NaN, which JSON has not, becomes null
     except BrokenPipeError:
@@ -108,7 +109,8 @@ def _return(row: dict[str, Any]) -> str:
     return f"return {mean:.1f} over {over}"
 
 
-def _exit_code(summary: dict[str, Any]) -> int:
+def exit_code(summary: dict[str, Any]) -> int:
+    """What a command ends with, by a run's summary."""
     if summary["exit"] == "interrupted":
         return 128 + signal.Signals[summary.get("signal", "SIGINT")].value
     return 0 if summary["exit"] == "finished" else 1

@@ -33,6 +33,9 @@ from weft.services.config_json import Difference, differences, to_json
 from weft.services.made_here import MARK, with_mark
 from weft.services.numbered import numbered, set_aside
 
+BEST = "best"
+"""The name, in a population's folder, that leads to its best member: a run like any other."""
+
 _FOLDERS = ("checkpoints", "tensorboard", "videos")
 _LOCK = ".lock"
 _ID = "id"
@@ -223,14 +226,18 @@ def open_run(
 def read_run(root: Path, name: str) -> RunFolder:
     """Open a run to read it, which locks nothing: while it trains, or in a folder that cannot be written.
 
-    ``name`` is a run under ``root``, or the path of a run's folder. Raises UnknownName, or RunError for a damaged
-    config.
+    ``name`` is a run under ``root``, or the path of a run's folder; of a population it opens the best member. Raises
+    UnknownName, or RunError for a damaged config.
     """
     path = next((p for p in (root / name, Path(name)) if (p / "config.json").is_file()), None)
     if path is None:
         known = [p.parent.name for p in root.glob("*/config.json")]
         raise UnknownName("run", name, known, hint=f"Runs are looked for in {root}.")
     config = _read_json(path / "config.json")
+    if "population" in config:
+        if not (path / BEST / "config.json").is_file():
+            raise RunError(f"{path} is a population, and no member of it was saved yet. Train it on, then open it.")
+        return read_run(path, BEST)
     return RunFolder(path, config, resumed=True, id=str(config.pop(_ID, "")))
 
 

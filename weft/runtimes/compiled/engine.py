@@ -22,7 +22,7 @@ from weft.graph.graph import Graph
 from weft.runtimes.actors import actors_of, params_legs, publishers_of, samples_eaten, unroll_stream
 from weft.runtimes.compiled.episodes import EpisodeSlices
 from weft.runtimes.compiled.replicas import AXIS, Layout, Spread
-from weft.runtimes.compiled.rollout import LoopState, make_rollout
+from weft.runtimes.compiled.rollout import LoopState, Rollout, make_rollout
 from weft.runtimes.flow import Flow, all_finite, flat_metrics, kept_where, rewards_given
 from weft.runtimes.loop.engine import Episode, Report
 from weft.runtimes.stage import Finite, States
@@ -48,6 +48,16 @@ class FusedReport(NamedTuple):
     figures: Metrics  # what fragments that do not learn have measured
 
 
+class Varied(NamedTuple):
+    """Fields of the algorithm whose values are arguments of the program: one for each seed of the layout.
+
+    ``graph(values)`` is the graph of one member, made while the program is traced: ``values`` are its own, ``[]`` each.
+    """
+
+    values: dict[str, Array]  # [seeds] by field
+    graph: Callable[[dict[str, Array]], Graph]
+
+
 # Prefix trees: for a type checker they would be arrays.
 _SHARED: Any = Spread.SHARED
 _SPLIT: Any = Spread.SPLIT
@@ -56,14 +66,20 @@ STATE_SPREAD = FusedState(fragments=_SHARED, loop=_LOOP_SPREAD)
 
 
 class FusedEngine:
-    """Environment, act and everything below as one compiled program, over replicas or over seeds."""
+    """Environment, act and everything below as one compiled program, over replicas or over seeds.
+
+    With ``varied`` the seeds are members of a population, each with values of its own for some of the algorithm's
+    fields; ``graph`` then tells only what is the same for all of them.
+    """
 
     @property
     def asynchronous(self) -> bool:
         """Whether a dispatch returns before the work is over: on a CPU it is made to wait (jax_setup)."""
         return jax.default_backend() != "cpu"
 
-    def __init__(self, graph: Graph, env: JaxEnv, layout: Layout, envs: int, seed: int) -> None:
+    def __init__(
+        self, graph: Graph, env: JaxEnv, layout: Layout, envs: int, seed: int, varied: Varied | None = None
+    ) -> None:
         self.layout = layout
         self.warn: Callable[[str], None] = print
         self.inspect: Path | None = None  # the batch is inside the program: there is nothing to keep
@@ -71,19 +87,30 @@ class FusedEngine:
         actors = actors_of(graph)
         self._names = [actor.name for actor in actors]
         self._publishers = publishers_of(graph)
-        self._steps = envs * actors[0].algorithm.unroll * max(layout.seeds, 1)
-        self._eaten = samples_eaten(graph, self._publishers, self._steps)
-        rollout, flow = make_rollout(actors, env), Flow(graph, graph.names)
+        self._each = envs * actors[0].algorithm.unroll  # steps in an iteration, of one seed
+        self._eaten = sum(samples_eaten(graph, self._publishers, self._each).values())
+        flow = Flow(graph, graph.names)
+        rollout = make_rollout(actors, env) if varied is None else None
         legs = params_legs(graph)
+        self.values: dict[str, Array] = varied.values if varied else {}
         over_replicas = _episodes_over(layout)
         self._calls = 0  # learn calls of each learner in an iteration; known once it is traced
         self._flow = flow
         self._filling = 0  # iterations from now on that fill a store, and learn nothing
 
-        def init(seed: Array, indices: Array) -> FusedState:
+        def parts(values: dict[str, Array]) -> tuple[Rollout, Flow]:
+            if varied is None:
+                assert rollout is not None
+                return rollout, flow
+            own = varied.graph(values)
+            return make_rollout(actors_of(own), env), Flow(own, own.names)
+
+        def init(of: tuple[Array, dict[str, Array]], indices: Array) -> FusedState:
+            seed, values = of
+            rollout, flow = parts(values)
             return FusedState(flow.init(seed), rollout.init(seed, indices))
 
-        def iteration(state: FusedState, filling: bool) -> tuple[FusedState, FusedReport]:
+        def iteration(rollout: Rollout, flow: Flow, state: FusedState, filling: bool) -> tuple[FusedState, FusedReport]:
             fragments, newest = flow.publish(state.fragments)
             params = {name: newest[legs[name]] for name in self._names}
             loop, unrolls, slices = rollout.unroll(params, state.loop)
@@ -106,13 +133,16 @@ class FusedEngine:
             metrics = flat_metrics(self._publishers, learned)
             return FusedState(states, loop), FusedReport(metrics, over_replicas(slices), both, figures)
 
-        def run(filling: bool, state: FusedState, iterations: Array) -> tuple[FusedState, tuple[FusedReport, Array]]:
+        def run(
+            filling: bool, values: dict[str, Array], state: FusedState, iterations: Array
+        ) -> tuple[FusedState, tuple[FusedReport, Array]]:
+            rollout, flow = parts(values)
             # The trip count is an argument, not a constant: one program serves every dispatch size.
-            report = jax.eval_shape(lambda s: iteration(s, filling)[1], state)
+            report = jax.eval_shape(lambda s: iteration(rollout, flow, s, filling)[1], state)
             space = jax.tree.map(lambda s: jnp.zeros((MAX_DISPATCH, *s.shape), s.dtype), report)
 
             def body(i: Array, carry: tuple[FusedState, FusedReport]) -> tuple[FusedState, FusedReport]:
-                state, report = iteration(carry[0], filling)
+                state, report = iteration(rollout, flow, carry[0], filling)
                 return state, jax.tree.map(lambda all_, one: all_.at[i].set(one), carry[1], report)
 
             state, report = jax.lax.fori_loop(0, iterations, body, (state, space))
@@ -123,11 +153,11 @@ class FusedEngine:
         indices = jnp.arange(envs, dtype=jnp.int32)
         seeds = jnp.arange(seed, seed + layout.seeds) if layout.seeds else jnp.int32(seed)
         by_seed = Spread.PLAIN if layout.seeds else Spread.SPLIT
-        self._arguments = layout.place((seeds, indices), (Spread.SHARED, by_seed))
+        self._arguments = layout.place(((seeds, self.values), indices), (Spread.SHARED, by_seed))
         self._init = layout.wrap_init(init, STATE_SPREAD)
-        takes, gives = (STATE_SPREAD, Spread.PLAIN), (STATE_SPREAD, Spread.SHARED)
-        self._run = layout.wrap(partial(run, False), takes, gives, donate=(0,))
-        self._fill = layout.wrap(partial(run, True), takes, gives, donate=(0,))
+        takes, gives = (Spread.SHARED, STATE_SPREAD, Spread.PLAIN), (STATE_SPREAD, Spread.SHARED)
+        self._run = layout.wrap(partial(run, False), takes, gives, donate=(1,))
+        self._fill = layout.wrap(partial(run, True), takes, gives, donate=(1,))
         self._state: FusedState | None = None
 
     def start(self) -> None:
@@ -159,13 +189,14 @@ class FusedEngine:
             self._filling -= iterations
         else:
             if not self._calls:
-                jax.eval_shape(self._run, self._state, jnp.int32(0))  # the trace is kept for the call below
+                jax.eval_shape(self._run, self.values, self._state, jnp.int32(0))  # kept for the call below
             iterations, run = math.ceil(learn_steps / self._calls), self._run
             calls = iterations * self._calls
-        self._state, (report, good) = run(self._state, jnp.int32(iterations))
+        self._state, (report, good) = run(self.values, self._state, jnp.int32(iterations))
+        seeds = self.layout.seeds
 
         def fetch() -> Report:
-            read = self._read(jax.device_get(report), bool(np.all(jax.device_get(good))), iterations, calls)
+            read = self._read(jax.device_get(report), np.asarray(jax.device_get(good)), iterations, calls, seeds)
             return read._replace(unmade=max(0, learn_steps - calls))
 
         return fetch
@@ -191,12 +222,12 @@ class FusedEngine:
         """Nothing to free: the arrays go with the engine."""
         self._state = None
 
-    def _read(self, report: FusedReport, kept: bool, iterations: int, calls: int) -> Report:
+    def _read(self, report: FusedReport, good: np.ndarray[Any, Any], iterations: int, calls: int, seeds: int) -> Report:
         """The host's view of a dispatch's reports; the seed axis, where there is one, comes first.
 
-        ``kept``: the params after it are finite.
+        ``good``: the params after it are finite, of each seed.
         """
-        seeds = self.layout.seeds
+        kept, made = bool(np.all(good)), iterations * self._each * max(seeds, 1)
         if seeds:
             report = jax.tree.map(lambda x: np.moveaxis(x, 0, 1), report)
         report = jax.tree.map(lambda x: x[:iterations], report)
@@ -205,18 +236,19 @@ class FusedEngine:
         finite = report.finite
         return Report(
             calls,
-            iterations * self._steps,
+            made,
             {name: np.asarray(values) for name, values in report.metrics.items()},
             [episodes_of(column) for column in columns],
             kept and bool(np.all(finite.learned)),
             bool(np.all(finite.rewards)),
             any(bool(np.any(column.cut_again)) for column in slices),
             {},
-            iterations * self._steps * len(self._names),
-            iterations * self._steps if self._flow.kept else calls * sum(self._eaten.values()),
+            made * len(self._names),
+            made if self._flow.kept else calls * self._eaten * max(seeds, 1),
             figures={name: float(np.mean(values[-1])) for name, values in report.figures.items()},
             learned=np.asarray(finite.learned),
             kept=kept,
+            whole=good,
         )
 
 

@@ -36,6 +36,7 @@ class Report(NamedTuple):
     figures: dict[str, float] = {}  # noqa: RUF012  what else is shown and logged: lag, the queues' fill
     learned: np.ndarray[Any, Any] | None = None  # [learn_steps] or [learn_steps, seeds] bool; False: it was refused
     kept: bool = True  # False: the params themselves are not finite, and what was before them is gone
+    whole: np.ndarray[Any, Any] | None = None  # [] or [seeds] bool: ``kept`` of each seed, where the engine can tell
     troubles: tuple[Trouble, ...] = ()  # what environments met and did not end the run
     unmade: int = 0  # learn steps that were asked for and not made: a store was being filled
     looks: tuple[Look, ...] = ()  # of what looks on in workers
