@@ -30,6 +30,9 @@ BUILTIN: dict[str, Builtin] = {
     "Catch-v0": Builtin(f"{__name__}.catch:Catch", "move a paddle under a falling ball, on a 10 by 5 board"),
     "Memory-v0": Builtin(f"{__name__}.memory:Memory", "repeat a cue after a blank delay; only memory can solve it"),
     "Orchard-v0": Builtin(f"{__name__}.orchard:Orchard", "catch apples and dodge stones, seen as 16 by 16 pixels"),
+    "TwoStep-v0": Builtin(
+        f"{__name__}.two_step:TwoStep", "two agents choose a game and play it; no sum of their values tells the best"
+    ),
 }
 """What can be loaded, by name without the ``weft:`` prefix."""
 
