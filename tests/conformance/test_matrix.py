@@ -73,6 +73,8 @@ AT_LENGTH = {
     ("dqn", "actors"),
     ("sac", "actors"),
     ("iql", "actors"),
+    ("vdn", "seed"),
+    ("qmix", "actors"),
 }  # in make slow
 
 

@@ -1,7 +1,7 @@
 """What algorithms that value numbered actions share: take the best one, or now and then any.
 
-An algorithm derives from ``EpsilonGreedy`` and defines ``values``. One that acts for a group of ``A`` agents gives values
-``[N, A, actions]``: each agent takes its best action, or any, by itself.
+An algorithm derives from ``EpsilonGreedy`` and defines ``values``. One that acts for a group of ``A`` agents gives
+values ``[N, A, actions]``: each agent takes its best action, or any, by itself.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class EpsilonGreedy(Algorithm):
         if not isinstance(self.chosen_from, Discrete):
             raise ConfigError(
                 f"{type(self).__name__} chooses among numbered actions, and the actions of environment {env.name!r} "
-                f"are {describe(self.chosen_from)}. Use an environment with Discrete actions, or SAC for Box ones, or PPO, "
-                "which takes any."
+                f"are {describe(self.chosen_from)}. Use an environment with Discrete actions, or SAC for Box ones, or "
+                "PPO, which takes any."
             )
         super().check()
 

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 
 from weft.core.types import Array
 
-
 Together = Literal["mean", "sum"]
 """What the rewards of several agents come to for their team."""
 
