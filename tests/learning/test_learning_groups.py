@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import weft
 
@@ -26,6 +27,7 @@ def paid(policy, actions):
     return 7 if game == 1 else [0, 1, 8][int(acts(game).sum())]
 
 
+@pytest.mark.slow
 def test_where_all_actions_are_tried_alike_qmix_finds_the_best_and_vdn_does_not(tmp_path):
     """The experiment of the QMIX paper: with two actions, explored at random to the end."""
     asked = {"seeds": 3, "steps": 10_000, "epsilon_end": 1.0}
@@ -35,8 +37,8 @@ def test_where_all_actions_are_tried_alike_qmix_finds_the_best_and_vdn_does_not(
 
 def test_qmix_finds_what_independent_ppo_does_not(tmp_path):
     """Eight actions: random play in the risky game is paid 0.34, and PPO leaves it before it has learned to play it."""
-    found, summary = trained("qmix", tmp_path / "qmix", 3, actions=8)
-    assert found == [8, 8, 8]
+    found, summary = trained("qmix", tmp_path / "qmix", 2, actions=8)
+    assert found == [8, 8]
     assert summary["return_mean"] > 7.2  # 1 action in 20 is random, in what may cost 8 each time
     ppo = weft.PPO(unroll=16, hidden=(32,), minibatches=2, learning_rate=2e-3)
     _, summary = trained(ppo, tmp_path / "ppo", 5, actions=8, envs=16, steps=40_000)
