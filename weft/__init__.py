@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from weft.algorithms.policies import Policies
     from weft.algorithms.ppo import PPO
     from weft.algorithms.pqn import PQN
+    from weft.algorithms.qmix import QMIX
     from weft.algorithms.r2d2 import R2D2
     from weft.algorithms.sac import SAC
     from weft.algorithms.self_play import SelfPlay
     from weft.algorithms.td3 import TD3
+    from weft.algorithms.vdn import VDN
     from weft.api import evaluate, load, make, record, show, tag, train
     from weft.core.errors import ConfigError, WeftError
     from weft.core.replicas import mean_over_replicas
@@ -69,9 +71,11 @@ _HOME = {
     "Policies": "weft.algorithms.policies",
     "PPO": "weft.algorithms.ppo",
     "PQN": "weft.algorithms.pqn",
+    "QMIX": "weft.algorithms.qmix",
     "R2D2": "weft.algorithms.r2d2",
     "SAC": "weft.algorithms.sac",
     "TD3": "weft.algorithms.td3",
+    "VDN": "weft.algorithms.vdn",
     "train": "weft.api",
     "evaluate": "weft.api",
     "load": "weft.api",
@@ -133,9 +137,11 @@ __all__ = [
     "MAPPO",
     "PPO",
     "PQN",
+    "QMIX",
     "R2D2",
     "SAC",
     "TD3",
+    "VDN",
     "Acted",
     "Algorithm",
     "Box",

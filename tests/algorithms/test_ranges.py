@@ -78,6 +78,8 @@ EDGES = {
     "updates": (0, 1),
     "expectile": (1.0, 0.999),
     "weight_clip": (0.0, 1e-9),
+    "mixing": (0, 1),
+    "hyper_hidden": ((8, 0), (1,)),
 }
 
 

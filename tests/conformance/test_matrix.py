@@ -50,6 +50,9 @@ TRIED = [
     ("td3", "seed", "gymnasium", "shm", True),
     ("pqn", "actors", "gymnasium", "shm", False),
     ("r2d2", "actors", "gymnasium", "shm", False),
+    ("vdn", "seed", "jax", "tcp", False),
+    ("qmix", "actors", "gymnasium", "shm", True),
+    ("qmix", "apex", "gymnasium", "shm", True),
     ("bc", "seed", "gymnasium", "shm", True),
     ("iql", "actors", "jax", "shm", False),
 ]
@@ -70,6 +73,8 @@ AT_LENGTH = {
     ("dqn", "actors"),
     ("sac", "actors"),
     ("iql", "actors"),
+    ("vdn", "seed"),
+    ("qmix", "actors"),
 }  # in make slow
 
 

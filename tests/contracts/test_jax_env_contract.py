@@ -19,6 +19,7 @@ from weft.envs.protocol import JaxEnv, Transition
 NAMES = [*(f"weft:{name}" for name in builtin.BUILTIN), "gymnax:CartPole-v1", "gymnax:Breakout-MinAtar"]
 BATCH = 4
 STARTS = 512
+ALWAYS_ALIKE = {"weft:TwoStep-v0"}  # nothing is drawn at its reset
 
 each_env = pytest.mark.parametrize("name", NAMES)
 
@@ -191,7 +192,9 @@ def test_it_is_deterministic_and_the_same_compiled_batched_or_neither(name: str)
 @each_env
 def test_a_reset_depends_on_its_key(name: str) -> None:
     states, _ = started(name)
-    assert any(len(np.unique(np.asarray(leaf), axis=0)) > 1 for leaf in jax.tree.leaves(states))
+    assert (name not in ALWAYS_ALIKE) == any(
+        len(np.unique(np.asarray(leaf), axis=0)) > 1 for leaf in jax.tree.leaves(states)
+    )
 
 
 @each_env
@@ -202,7 +205,7 @@ def test_it_renders_to_pixels_if_it_renders(name: str) -> None:
     if render is None:
         return
     frames = []
-    for time in (0, 4):
+    for time in (0, 3):
         frame = render(jax.tree.map(lambda leaf, time=time: leaf[time, 0], played.state))
         assert isinstance(frame, np.ndarray)
         assert frame.dtype == np.uint8

@@ -1,4 +1,4 @@
-"""Catch, Memory and Orchard against their rules, played slowly in NumPy or solved by hand."""
+"""Catch, Memory, Orchard and the two-step game against their rules, played slowly in NumPy or solved by hand."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from weft.envs.builtin import drawing
 from weft.envs.builtin.catch import Catch
 from weft.envs.builtin.memory import Memory
 from weft.envs.builtin.orchard import CELLS, PAIRS, Orchard, OrchardState
+from weft.envs.builtin.two_step import TwoStep
 from weft.envs.protocol import JaxEnv
 
 Policy = Callable[[Any, jax.Array], jax.Array]
@@ -225,3 +226,30 @@ def test_orchard_render_shows_the_state() -> None:
     assert tuple(image[3 * 32 + 16, 5 * 32 + 16]) == drawing.RED
     assert tuple(image[3 * 32 + 16, 2 * 32 + 16]) == drawing.GREY
     assert tuple(image[7 * 32 + 22, 32]) == drawing.YELLOW
+
+
+@pytest.mark.parametrize(
+    ("actions", "game", "second", "paid"),
+    [(2, 0, (0, 0), 7), (2, 0, (1, 0), 7), (2, 1, (0, 0), 0), (2, 1, (0, 1), 1), (2, 1, (1, 0), 1), (2, 1, (1, 1), 8),
+     (4, 2, (3, 3), 7), (4, 3, (3, 3), 8), (4, 3, (2, 3), 1), (4, 3, (2, 1), 0)],
+)  # fmt: skip
+def test_two_step_pays_what_it_says(actions, game, second, paid):
+    """The first agent's last action leads to game 2B; the second agent's first action is idle."""
+    env, key = TwoStep(actions), jax.random.key(0)
+    for idle in range(actions):
+        state, seen = env.reset(key)
+        assert seen["state"].tolist() == [1, 0, 0]
+        state, first = env.step(state, jnp.array([game, idle]), key)
+        assert first.reward.tolist() == [0, 0]
+        assert not first.terminated
+        room = [0, 0, 1] if game == actions - 1 else [0, 1, 0]
+        assert first.observation["agents"].tolist() == [room, room]
+        state, last = env.step(state, jnp.array(second), key)
+        assert last.reward.tolist() == [paid, paid]
+        assert last.terminated
+        assert not last.truncated
+
+
+def test_two_step_needs_a_choice():
+    with pytest.raises(ConfigError, match="needs actions >= 2, got 1"):
+        TwoStep(actions=1)

@@ -74,6 +74,8 @@ RANGES: dict[str, _Range] = {
     "updates": _COUNT,
     "expectile": ("above 0 and below 1", lambda value: 0 < value < 1),
     "weight_clip": _POSITIVE,
+    "mixing": _COUNT,
+    "hyper_hidden": ("at least 1 in every layer", lambda value: value >= 1),
 }
 """Each field's range in words, and whether a finite number is in it. In a tuple, every number must be in it."""
 
@@ -92,6 +94,8 @@ WHOLE = {
     "policy_delay",
     "quantiles",
     "updates",
+    "mixing",
+    "hyper_hidden",
 }
 """The fields of ``RANGES`` that must be whole numbers."""
 

@@ -34,6 +34,10 @@ ALGORITHMS: dict[str, Entry] = {
     "r2d2": Entry("weft.algorithms.r2d2", "R2D2", "DQN with memory, learning from sequences; discrete"),
     "pqn": Entry("weft.algorithms.pqn", "PQN", "Parallelised Q-network: no replay, no target network; discrete"),
     "selfplay": Entry("weft.algorithms.self_play", "SelfPlay", "PPO against its own past versions: two equal sides"),
+    "vdn": Entry("weft.algorithms.vdn", "VDN", "DQN for a group of agents: their values added up; discrete"),
+    "qmix": Entry(
+        "weft.algorithms.qmix", "QMIX", "DQN for a group of agents: their values mixed by a network; discrete"
+    ),
     "random": Entry("weft.algorithms.by_rule", "Random", "Actions at random: what others are compared with"),
     "policies": Entry("weft.algorithms.policies", "Policies", "Several policies, by --policy PATTERN=ALGO for each"),
     "bc": Entry("weft.algorithms.bc", "BC", "Behaviour cloning from a data set: any actions"),

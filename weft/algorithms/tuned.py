@@ -220,6 +220,9 @@ _R2D2: list[tuple[str, Tuned]] = [
     ),
 ]
 
+# Nearly all of the run explores: what is seldom tried must be in the replay often enough to count.
+_TEAM: list[tuple[str, Tuned]] = [("*TwoStep*", Tuned(16, 40_000, {"exploration": 0.8}))]
+
 # Steps only show how good the policy is: there is a learn call for every 8 of them.
 _OFFLINE = Tuned(8, 200_000, {"normalise_observations": True})
 _SMALL = {"hidden": (64, 64), "batch": 128, "learning_rate": 1e-3, "normalise_observations": True}
@@ -237,6 +240,8 @@ ROWS = {
     "td3": _TD3,
     "pqn": _PQN,
     "r2d2": _R2D2,
+    "vdn": _TEAM,
+    "qmix": _TEAM,
     "bc": _CLONED,
     "iql": _CLONED,
 }

@@ -4,6 +4,7 @@ from weft.nets.actor_critic import actor_critic
 from weft.nets.central import central_actor_critic
 from weft.nets.control import Critics, critics_network, policy_network
 from weft.nets.encoders import ACTIVATIONS
+from weft.nets.mixer import Mixer, monotonic_mixer
 from weft.nets.network import (
     Network,
     NetworkOutput,
@@ -19,6 +20,7 @@ from weft.nets.q_network import q_network, recurrent_q_network
 __all__ = [
     "ACTIVATIONS",
     "Critics",
+    "Mixer",
     "Network",
     "NetworkOutput",
     "actor_critic",
@@ -29,6 +31,7 @@ __all__ = [
     "central_actor_critic",
     "check_network",
     "critics_network",
+    "monotonic_mixer",
     "policy_network",
     "q_network",
     "recurrent_q_network",

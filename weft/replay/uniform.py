@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from weft.core.errors import ConfigError
 from weft.core.types import Array, Metrics, Transitions, Tree, Unroll
-from weft.ops.rewards import reshaped
+from weft.ops.rewards import Together, of_team, reshaped
 from weft.replay.returns import transitions
 from weft.replay.ring import Ring, empty, insert
 
@@ -43,6 +43,7 @@ class UniformReplay:
     discount: float = 0.99
     reward_scale: float = 1.0  # rewards are multiplied by this
     reward_clip: float | None = None  # and then clipped to between -this and this, each before they are added up
+    team_reward: Together | None = None  # of a group of agents: what becomes of their rewards, before all that
 
     # ---- sizes, from the shapes of an unroll ------------------------------------------------------------------------
 
@@ -99,14 +100,15 @@ class UniformReplay:
 
     def init(self, unroll: Unroll, key: Array) -> Tree:
         """An empty replay for unrolls of these shapes."""
-        return Held(empty(unroll, self.slots(unroll)), key, jnp.int32(0))
+        return Held(empty(jax.eval_shape(self._shaped, unroll), self.slots(unroll)), key, jnp.int32(0))
 
     def insert(self, held: Tree, unroll: Unroll, same: Array | bool = True) -> Tree:
         """Keep an unroll, in place of the oldest where the replay is full."""
         return held._replace(ring=insert(held.ring, self._shaped(unroll), same))
 
     def _shaped(self, unroll: Unroll) -> Unroll:
-        return unroll._replace(reward=reshaped(unroll.reward, self.reward_scale, self.reward_clip))
+        reward = unroll.reward if self.team_reward is None else of_team(unroll.reward, self.team_reward)
+        return unroll._replace(reward=reshaped(reward, self.reward_scale, self.reward_clip))
 
     def draw(self, held: Tree) -> tuple[Tree, Transitions]:
         """A batch, drawn with replacement."""

@@ -38,6 +38,9 @@ BUILTIN: dict[str, Builtin] = {
     "HideAndSeek-v0": Builtin(
         f"{__name__}.hide_and_seek:HideAndSeek", "hiders build with boxes, seekers look for them; two teams"
     ),
+    "TwoStep-v0": Builtin(
+        f"{__name__}.two_step:TwoStep", "two agents choose a game and play it; no sum of their values tells the best"
+    ),
 }
 """What can be loaded, by name without the ``weft:`` prefix."""
 
