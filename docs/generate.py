@@ -29,8 +29,8 @@ Cell: TypeAlias = tuple[str, str, str, str]
 INTRODUCTION = """# Conformance
 
 Every algorithm by every named plan, by every kind of environment (in JAX: `weft:CartPole-v1`; on the host:
-`CartPole-v1`; Pendulum where actions must be continuous; `weft:TwoStep-v0`, in JAX and run by the host, for groups of
-agents) and of channel, in lockstep. A cell is *equal* where {steps} updates gave, from the same seed, the params of one
+`CartPole-v1`; Pendulum where actions must be continuous; for groups of agents `weft:Spread-v0` and PettingZoo's
+`simple_spread_v3`) and of channel, in lockstep. A cell is *equal* where {steps} updates gave, from the same seed, the params of one
 process with as many learners, bit for bit; it *runs* where they are within {tolerance:g} of them: there act or learn
 work on batches of other shapes, and XLA takes their sums in another order. Or it is *refused*, before anything starts,
 with the reason given below. Plans have two of whatever they replicate, each in a process of its own; `inline` has none,

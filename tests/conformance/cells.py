@@ -19,9 +19,6 @@ from recorded import folder_of
 from toys import SMALL, farthest, train_state
 
 import weft
-from weft.envs.builtin.two_step import TwoStep
-from weft.envs.jax_on_host import JaxOnHostFactory
-from weft.envs.protocol import EnvSource
 from weft.plans import Machine, catalogue
 from weft.plans.rules import learner_replicas
 from weft.runtimes.loop.train import make_engine
@@ -41,6 +38,8 @@ ALGORITHMS: dict[str, Any] = {
     "r2d2": weft.R2D2(**LITTLE, capacity=256, batch=8, samples_per_insert=1.0, learning_begins=1, recurrent_size=8),
     "pqn": weft.PQN(**LITTLE, minibatches=1),
     "td3": weft.TD3(**LITTLE, **STORED, normalise_observations=True),
+    "ippo": weft.PPO(**SMALL),
+    "mappo": weft.MAPPO(**SMALL),
     "vdn": weft.VDN(**LITTLE, **STORED),
     "qmix": weft.QMIX(**LITTLE, **STORED, prioritised=True, n_step=2, mixing=4, hyper_hidden=(8,)),
     "bc": weft.BC(**LITTLE, batch=32, updates=1, data=folder_of("CartPole-v1")),
@@ -48,11 +47,13 @@ ALGORITHMS: dict[str, Any] = {
 }
 CONTINUOUS = ("sac", "td3")
 OFFLINE = ("bc", "iql")
-GROUPS = ("vdn", "qmix")
-STORES = ("dqn", "r2d2", *CONTINUOUS, *OFFLINE, *GROUPS)
+GROUPS = ("ippo", "mappo", "vdn", "qmix")
+STORES = ("dqn", "r2d2", *CONTINUOUS, *OFFLINE, "vdn", "qmix")
 """The algorithms that have a replay, or a data set in its place."""
 ENVIRONMENTS = {"jax": "weft:CartPole-v1", "gymnasium": "CartPole-v1"}
-"""Where actions must be continuous it is Pendulum; for a group of agents it is a game, in JAX or run by the host."""
+"""Where actions must be continuous it is Pendulum."""
+SPREAD = {"jax": "weft:Spread-v0", "gymnasium": "pettingzoo:mpe/simple_spread_v3"}
+"""For groups of agents: in JAX, and PettingZoo's on the host."""
 CHANNELS = ("shm", "tcp")
 PLANS = {name: runs_now for name, _, _, runs_now in catalogue()}
 COUNTED = {
@@ -102,9 +103,7 @@ def environment_of(algorithm: str, environment: str) -> Any:
     """The environment of a cell, one whose actions the algorithm takes."""
     name = ENVIRONMENTS[environment]
     if algorithm in GROUPS:
-        game = TwoStep(actions=3)
-        host = EnvSource("weft:TwoStep-v0", game.spec, host=JaxOnHostFactory(game))
-        return game if environment == "jax" else host
+        return SPREAD[environment]
     return name.replace("CartPole", "Pendulum") if algorithm in CONTINUOUS else name
 
 

@@ -93,6 +93,7 @@ def begins_nothing(monkeypatch):
     import weft.cli.record
     import weft.cli.show
     import weft.cli.train
+    import weft.runtimes.loop.train  # before prepare is replaced: it would keep what it found
     import weft.runtimes.prepare.config
 
     def stop(*args, **options):
