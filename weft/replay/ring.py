@@ -100,32 +100,42 @@ def insert(ring: Ring, unroll: Unroll, same: Array | bool = True) -> Ring:
     slot = ring.inserted % ring.slots
     before = (ring.inserted - 1) % ring.slots
     joined = (ring.inserted > 0) & same & _goes_on(ring, unroll)
-    continues = ring.continues.at[before].set(joined).at[slot].set(False)
     rows = jax.tree.map(
         lambda steps, last, *final: jnp.concatenate([steps, last[None], *final]),
         unroll.observation,
         unroll.last_observation,
         *([] if unroll.finals is None else [unroll.finals.observation]),
     )
-
-    def write(place: Any, now: Any) -> Any:
-        return jax.tree.map(lambda all_, one: jax.lax.dynamic_update_index_in_dim(all_, one, slot, 0), place, now)
-
     # An environment that may fail leaves its marks out where all records are valid.
     valid = jnp.ones_like(unroll.terminated) if ring.valid is not None and unroll.valid is None else unroll.valid
-    return Ring(
-        observation=write(ring.observation, rows),
-        action=write(ring.action, unroll.action),
-        reward=write(ring.reward, unroll.reward),
-        terminated=write(ring.terminated, unroll.terminated),
-        truncated=write(ring.truncated, unroll.truncated),
-        cut=ring.cut if unroll.finals is None else write(ring.cut, unroll.finals.step),
-        continues=continues,
+    kept: dict[str, Tree] = {
+        "observation": rows,
+        "action": unroll.action,
+        "reward": unroll.reward,
+        "terminated": unroll.terminated,
+        "truncated": unroll.truncated,
+        "continues": jnp.zeros_like(joined),
+        "action_mask": unroll.action_mask,
+        "valid": valid,
+    }
+    if unroll.finals is not None:
+        kept["cut"] = unroll.finals.step
+
+    def write(_: Array, places: dict[str, Tree]) -> dict[str, Tree]:
+        places = {**places, "continues": places["continues"].at[before].set(joined)}
+        written: dict[str, Tree] = jax.tree.map(
+            lambda all_, one: jax.lax.dynamic_update_index_in_dim(all_, one, slot, 0), places, kept
+        )
+        return written
+
+    # Written twice, the same: a loop of one turn is none to XLA, which would then write where it reads as well, into
+    # what a batch is drawn from, and copy the whole ring for that.
+    places = jax.lax.fori_loop(0, 2, write, {name: getattr(ring, name) for name in kept})
+    return ring._replace(
+        **places,
         inserted=ring.inserted + 1,
         last=unroll.last_observation,
         ended=unroll.terminated[-1] | unroll.truncated[-1],
-        action_mask=write(ring.action_mask, unroll.action_mask),
-        valid=write(ring.valid, valid),
     )
 
 

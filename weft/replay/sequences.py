@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from weft.core.errors import ConfigError
 from weft.core.types import Array, Earlier, Metrics, Priorities, Sequences, Tree, Unroll
 from weft.replay import sum_tree
-from weft.replay.prioritised import LEAST, TINY, PrioritisedReplay
+from weft.replay.prioritised import LEAST, PrioritisedReplay, weights
 from weft.replay.ring import Ring, insert
 
 
@@ -90,14 +90,14 @@ class SequenceReplay(PrioritisedReplay):
 
     def draw(self, held: Tree) -> tuple[Tree, Sequences]:  # type: ignore[override]
         """A batch, one sequence out of each of N equal shares of the priorities' sum."""
-        key, ring, whole = jax.random.fold_in(held.key, held.drawn), held.ring, sum_tree.total(held.tree)
+        key, ring = jax.random.fold_in(held.key, held.drawn), held.ring
         share = (jnp.arange(self.batch) + jax.random.uniform(key, (self.batch,))) / self.batch
-        position = sum_tree.find(held.tree, share * whole)
-        slot, env = jnp.divmod(position, ring.envs)
+        found = sum_tree.find(held.tree, share)
+        slot, env = jnp.divmod(found.leaf, ring.envs)
         count = (ring.held * ring.envs).astype(jnp.float32)
-        probability = sum_tree.leaves(held.tree)[position] / whole
-        weight = (count * jnp.maximum(probability, TINY)) ** -self._beta(held.drawn)
-        batch = sequences(held, slot, env)._replace(weight=weight / jnp.max(weight))
+        usable = jnp.ones(slot.shape, jnp.float32)
+        weight = weights(count, found.priority, found.total, usable, self._beta(held.drawn))
+        batch = sequences(held, slot, env)._replace(weight=weight)
         if self.burn_in:
             batch = batch._replace(earlier=_earlier(held, slot, env))
         return held._replace(drawn=held.drawn + 1), batch
@@ -107,7 +107,7 @@ class SequenceReplay(PrioritisedReplay):
         position, number = message.ids[:, 0], message.ids[:, 1]
         good = jnp.isfinite(message.priority) & (held.ring.number(position // held.ring.envs) == number)
         powered = (jnp.abs(message.priority) + LEAST) ** self.alpha
-        good &= sum_tree.leaves(held.tree)[position] > 0
+        good &= sum_tree.leaf(held.tree, position) > 0
         tree = sum_tree.update(held.tree, jnp.where(good, position, -1), powered)
         highest = jnp.maximum(held.highest, jnp.max(jnp.where(good, powered, 0.0)))
         return held._replace(tree=tree, highest=highest, refused=held.refused + (~good).sum(dtype=jnp.int32))
