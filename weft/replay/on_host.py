@@ -37,7 +37,8 @@ class HostReplay:
         if held is None:  # memory that is not written yet costs nothing
             rows = (slots, length + 1 + finals)
             self._rows = jax.tree.map(lambda x: np.zeros((*rows, *x.shape[1:]), x.dtype), unroll.observation)
-            self._last = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), unroll.last_observation)
+            lanes = (bare.ring.newest.shape[0],)
+            self._last = jax.tree.map(lambda x: np.zeros(lanes + x.shape, x.dtype), unroll.last_observation)
         else:
             self._rows, self._last = jax.tree.map(np.array, (held.ring.observation, held.ring.last))
         # Views: every row by one number.
@@ -54,23 +55,23 @@ class HostReplay:
         """As the pure replay has it; views of its memory."""
         return self._held._replace(ring=self._held.ring._replace(observation=self._rows, last=self._last))
 
-    def insert(self, unroll: Unroll) -> None:
+    def insert(self, unroll: Unroll, lane: int = 0, same: Any = True) -> None:
         """Keep an unroll of NumPy arrays, which are the caller's again afterwards."""
         slot, length = self._inserted % self._slots, self._length
-        same = np.ones(unroll.reward.shape[1], np.bool_)
+        same = np.array(np.broadcast_to(same, unroll.reward.shape[1]))
         for rows, last, now, after in zip(
             *(jax.tree.leaves(x) for x in (self._rows, self._last, unroll.observation, unroll.last_observation)),
             strict=True,
         ):
-            same &= (last == now[0]).reshape((len(same), -1)).all(-1)
+            same &= (last[lane] == now[0]).reshape((len(same), -1)).all(-1)
             rows[slot, :length], rows[slot, length] = now, after
-            np.copyto(last, after)
+            last[lane] = after
         finals = unroll.finals
         if finals is not None and np.any(finals.step >= 0):
             for rows, now in zip(jax.tree.leaves(self._rows), jax.tree.leaves(finals.observation), strict=True):
                 rows[slot, length + 1 :] = now
         bare = jax.tree.map(np.array, _without_observations(unroll))  # the program may still run when this returns
-        self._held = self._insert(self._held, bare, same)
+        self._held = self._insert(self._held, bare, same, np.int32(lane))
         self._inserted += 1
 
     def draw(self, into: Transitions) -> None:

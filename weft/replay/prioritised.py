@@ -63,7 +63,7 @@ class PrioritisedReplay(UniformReplay):
         tree = sum_tree.empty_tree(held.ring.slots * held.ring.length * held.ring.envs)
         return HeldByPriority(held.ring, held.key, held.drawn, tree, jnp.float32(1.0), jnp.int32(0))
 
-    def insert(self, held: Tree, unroll: Unroll, same: Array | bool = True) -> Tree:
+    def insert(self, held: Tree, unroll: Unroll, same: Array | bool = True, lane: Array | int = 0) -> Tree:
         """Keep an unroll; its valid steps have the highest priority."""
         steps = held.ring.length * held.ring.envs
         position = held.ring.inserted % held.ring.slots * steps + jnp.arange(steps)
@@ -71,7 +71,7 @@ class PrioritisedReplay(UniformReplay):
         if unroll.valid is not None:
             priority = jnp.where(unroll.valid.reshape(-1), priority, 0.0)
         tree = sum_tree.update(held.tree, position, priority)
-        return held._replace(ring=insert(held.ring, self._shaped(unroll), same), tree=tree)
+        return held._replace(ring=insert(held.ring, self._shaped(unroll), same, lane), tree=tree)
 
     def draw(self, held: Tree) -> tuple[Tree, Transitions]:
         """A batch, one step out of each of N equal shares of the priorities' sum."""

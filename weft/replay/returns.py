@@ -80,7 +80,7 @@ def _seen(ring: Ring, at: Place) -> Any:
 def _after(ring: Ring, at: Place) -> tuple[Place, Array]:
     """The step after each, and whether it is stored."""
     inside = at.step + 1 < ring.length
-    slot = jnp.where(inside, at.slot, (at.slot + 1) % ring.slots)
+    slot = jnp.where(inside, at.slot, ring.after[at.slot])
     following = Place(slot, jnp.where(inside, at.step + 1, 0), at.env)
     return following, inside | ring.continues[at.slot, at.env]
 

@@ -3,12 +3,15 @@
 Every observation is stored once. What a step led to is the observation of the step after it; only where there is none
 does a slot have a row more: one for what followed its last step, and one for each episode that it may have cut.
 
-    slot    rows of its observations, T + 1 + F
-    s       o[0] o[1] … o[T-1] | what followed | final observations of episodes that were cut
-    s + 1   o[T] …             |               |                    ``continues[s]``: o[T] is what followed o[T-1]
+    slot      rows of its observations, T + 1 + F
+    s         o[0] o[1] … o[T-1] | what followed | final observations of episodes that were cut
+    after[s]  o[T] …             |               |                    ``continues[s]``: o[T] is what followed o[T-1]
 
-A slot is followed by the next one only if that begins where it ended. That is looked at, not assumed: after a worker
-has died, or where messages of several lanes take turns, an unroll may be of other episodes than the one before it.
+Unrolls of several lanes, each of environments of its own, may take turns in one ring: each slot says where the next
+unroll of its lane lies, and which was the one before. The oldest unroll makes room for the newest, of whichever lane.
+
+A slot is followed by the next one of its lane only if that begins where it ended. That is looked at, not assumed: after
+a worker has died an unroll may be of other episodes than the one before it.
 
 Observations may be kept elsewhere (``on_host.py``): then ``observation``, ``last`` and those of an unroll are None.
 """
@@ -32,12 +35,14 @@ class Ring(NamedTuple):
     terminated: Array  # [S, T, B] bool
     truncated: Array  # [S, T, B] bool
     cut: Array  # [S, F, B] int32: the step that each final observation belongs to, or -1
-    continues: jax.Array  # [S, B] bool: the next slot begins where this one ended
+    continues: jax.Array  # [S, B] bool: the next unroll of its lane begins where this one ended
+    after: jax.Array  # [S] int32: the slot of that unroll
+    earlier: Array  # [S] int32: the number of the unroll before, of the same lane; -1: there was none
     inserted: Array  # [] int32: unrolls so far
-    last: (
-        Tree | None
-    )  # [B, ...] what followed the newest unroll; a copy, since reading its slot would forbid writing in place
-    ended: Array  # [B] bool: an episode ended with its last step
+    newest: jax.Array  # [L] int32: the number of each lane's newest unroll; -1: it has none
+    # [L, B, ...] what followed each lane's newest unroll; a copy, since reading its slot would forbid writing in place
+    last: Tree | None
+    ended: jax.Array  # [L, B] bool: an episode ended with its last step
     action_mask: Array | None = None  # [S, T, B, choices]
     valid: Array | None = None  # [S, T, B] bool
 
@@ -67,8 +72,8 @@ class Ring(NamedTuple):
         return newest - (newest - slot) % self.slots
 
 
-def empty(unroll: Unroll, slots: int) -> Ring:
-    """A ring for unrolls like ``unroll`` (arrays or their shapes), with nothing in it."""
+def empty(unroll: Unroll, slots: int, lanes: int = 1) -> Ring:
+    """A ring for unrolls of ``lanes`` lanes like ``unroll`` (arrays or their shapes), with nothing in it."""
     length, envs = unroll.reward.shape
     finals = unroll.finals
     count = 0 if finals is None else finals.step.shape[0]
@@ -84,22 +89,26 @@ def empty(unroll: Unroll, slots: int) -> Ring:
         truncated=zeros(unroll.truncated, length),
         cut=jnp.full((slots, count, envs), -1, jnp.int32),
         continues=jnp.zeros((slots, envs), jnp.bool_),
+        after=jnp.zeros((slots,), jnp.int32),
+        earlier=jnp.full((slots,), -1, jnp.int32),
         inserted=jnp.int32(0),
-        last=jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), unroll.last_observation),
-        ended=jnp.zeros((envs,), jnp.bool_),
+        newest=jnp.full((lanes,), -1, jnp.int32),
+        last=jax.tree.map(lambda x: jnp.zeros((lanes, *x.shape), x.dtype), unroll.last_observation),
+        ended=jnp.zeros((lanes, envs), jnp.bool_),
         action_mask=zeros(unroll.action_mask, length),
         valid=zeros(unroll.valid, length),
     )
 
 
-def insert(ring: Ring, unroll: Unroll, same: Array | bool = True) -> Ring:
-    """Write an unroll over the oldest one. In place, where the caller gives the ring away.
+def insert(ring: Ring, unroll: Unroll, same: Array | bool = True, lane: Array | int = 0) -> Ring:
+    """Write an unroll of a lane over the oldest one of all. In place, where the caller gives the ring away.
 
-    ``same`` (``[B]``): whether its first observation is what followed the newest unroll, where the ring does not know.
+    ``same`` (``[B]``): False where it is known not to follow the lane's newest unroll.
     """
-    slot = ring.inserted % ring.slots
-    before = (ring.inserted - 1) % ring.slots
-    joined = (ring.inserted > 0) & same & _goes_on(ring, unroll)
+    slot, earlier = ring.inserted % ring.slots, ring.newest[lane]
+    there = (earlier >= 0) & (earlier > ring.inserted - ring.slots)  # and not about to be written over
+    before = jnp.where(there, earlier % ring.slots, ring.slots)  # beyond the end: dropped
+    joined = same & _goes_on(ring, unroll, lane)
     rows = jax.tree.map(
         lambda steps, last, *final: jnp.concatenate([steps, last[None], *final]),
         unroll.observation,
@@ -115,6 +124,7 @@ def insert(ring: Ring, unroll: Unroll, same: Array | bool = True) -> Ring:
         "terminated": unroll.terminated,
         "truncated": unroll.truncated,
         "continues": jnp.zeros_like(joined),
+        "earlier": earlier,
         "action_mask": unroll.action_mask,
         "valid": valid,
     }
@@ -122,26 +132,29 @@ def insert(ring: Ring, unroll: Unroll, same: Array | bool = True) -> Ring:
         kept["cut"] = unroll.finals.step
 
     def write(_: Array, places: dict[str, Tree]) -> dict[str, Tree]:
-        places = {**places, "continues": places["continues"].at[before].set(joined)}
+        places = {**places, "continues": places["continues"].at[before].set(joined, mode="drop")}
         written: dict[str, Tree] = jax.tree.map(
-            lambda all_, one: jax.lax.dynamic_update_index_in_dim(all_, one, slot, 0), places, kept
+            lambda all_, one: jax.lax.dynamic_update_index_in_dim(all_, one, slot, 0),
+            {name: places[name] for name in kept},
+            kept,
         )
-        return written
+        return {**written, "after": places["after"].at[before].set(slot, mode="drop")}
 
     # Written twice, the same: a loop of one turn is none to XLA, which would then write where it reads as well, into
     # what a batch is drawn from, and copy the whole ring for that.
-    places = jax.lax.fori_loop(0, 2, write, {name: getattr(ring, name) for name in kept})
+    places = jax.lax.fori_loop(0, 2, write, {name: getattr(ring, name) for name in (*kept, "after")})
     return ring._replace(
         **places,
         inserted=ring.inserted + 1,
-        last=unroll.last_observation,
-        ended=unroll.terminated[-1] | unroll.truncated[-1],
+        newest=ring.newest.at[lane].set(ring.inserted),
+        last=jax.tree.map(lambda all_, one: all_.at[lane].set(one), ring.last, unroll.last_observation),
+        ended=ring.ended.at[lane].set(unroll.terminated[-1] | unroll.truncated[-1]),
     )
 
 
-def _goes_on(ring: Ring, unroll: Unroll) -> Array:
-    """``[B]`` bool: whether an unroll's first observation is what followed the last step of the newest one."""
-    same = [ring.ended == unroll.first[0]]
+def _goes_on(ring: Ring, unroll: Unroll, lane: Array | int) -> Array:
+    """``[B]`` bool: whether an unroll's first observation is what followed the last step of its lane's newest one."""
+    same = [ring.ended[lane] == unroll.first[0]]
     for kept, now in zip(jax.tree.leaves(ring.last), jax.tree.leaves(unroll.observation), strict=True):
-        same.append((kept == now[0]).reshape((ring.envs, -1)).all(-1))
+        same.append((kept[lane] == now[0]).reshape((ring.envs, -1)).all(-1))
     return jnp.stack(same).all(0)

@@ -74,7 +74,7 @@ class SequenceReplay(PrioritisedReplay):
         first = jnp.zeros(ring.reward.shape, jnp.bool_)
         return HeldSequences(ring, held.key, held.drawn, tree, held.highest, held.refused, first, carry)
 
-    def insert(self, held: Tree, unroll: Unroll, same: Array | bool = True) -> Tree:
+    def insert(self, held: Tree, unroll: Unroll, same: Array | bool = True, lane: Array | int = 0) -> Tree:
         """Keep an unroll; its sequences have the highest priority, but for those without a valid record."""
         ring = held.ring
         slot = ring.inserted % ring.slots
@@ -82,7 +82,7 @@ class SequenceReplay(PrioritisedReplay):
         if unroll.valid is not None:
             priority = jnp.where(unroll.valid.any(0), priority, 0.0)
         return held._replace(
-            ring=insert(ring, self._shaped(unroll), same),
+            ring=insert(ring, self._shaped(unroll), same, lane),
             tree=sum_tree.update(held.tree, slot * ring.envs + jnp.arange(ring.envs), priority),
             first=held.first.at[slot].set(unroll.first),
             carry=jax.tree.map(lambda all_, one: all_.at[slot].set(one), held.carry, unroll.carry),
@@ -158,9 +158,10 @@ def sequences(held: HeldSequences, slot: Array, env: Array) -> Sequences:
 def _earlier(held: HeldSequences, slot: Array, env: Array) -> Earlier:
     """The unrolls that led up to those in ``slot``."""
     ring = held.ring
-    before = (slot - 1) % ring.slots
+    number = ring.earlier[slot]
+    before = number % ring.slots
     there = sequences(held, before, env)
-    joined = ring.continues[before, env] & (ring.number(before) == ring.number(slot) - 1)
+    joined = ring.continues[before, env] & (number >= 0) & (ring.number(before) == number)
     return Earlier(there.observation, there.first, there.carry, joined)
 
 

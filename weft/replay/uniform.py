@@ -44,6 +44,7 @@ class UniformReplay:
     reward_scale: float = 1.0  # rewards are multiplied by this
     reward_clip: float | None = None  # and then clipped to between -this and this, each before they are added up
     team_reward: Together | None = None  # of a group of agents: what becomes of their rewards, before all that
+    lanes: int = 1  # that bring unrolls in turn, each of environments of its own
 
     # ---- sizes, from the shapes of an unroll ------------------------------------------------------------------------
 
@@ -96,15 +97,23 @@ class UniformReplay:
         """What one of so many shards keeps: its part of the capacity, and of what is kept before it begins."""
         return replace(self, capacity=-(-self.capacity // shards), begin=-(-self.begin // shards))
 
+    def of_lanes(self, lanes: int) -> Self:
+        """The same, for unrolls that so many lanes bring in turn."""
+        return replace(self, lanes=lanes)
+
     # ---- the store --------------------------------------------------------------------------------------------------
 
     def init(self, unroll: Unroll, key: Array) -> Tree:
         """An empty replay for unrolls of these shapes."""
-        return Held(empty(jax.eval_shape(self._shaped, unroll), self.slots(unroll)), key, jnp.int32(0))
+        ring = empty(jax.eval_shape(self._shaped, unroll), self.slots(unroll), self.lanes)
+        return Held(ring, key, jnp.int32(0))
 
-    def insert(self, held: Tree, unroll: Unroll, same: Array | bool = True) -> Tree:
-        """Keep an unroll, in place of the oldest where the replay is full."""
-        return held._replace(ring=insert(held.ring, self._shaped(unroll), same))
+    def insert(self, held: Tree, unroll: Unroll, same: Array | bool = True, lane: Array | int = 0) -> Tree:
+        """Keep an unroll, in place of the oldest where the replay is full.
+
+        ``same`` (``[B]``): False where it is known not to follow the newest unroll of its ``lane``.
+        """
+        return held._replace(ring=insert(held.ring, self._shaped(unroll), same, lane))
 
     def _shaped(self, unroll: Unroll) -> Unroll:
         reward = unroll.reward if self.team_reward is None else of_team(unroll.reward, self.team_reward)
