@@ -71,14 +71,14 @@ class PrioritisedReplay(UniformReplay):
         if unroll.valid is not None:
             priority = jnp.where(unroll.valid.reshape(-1), priority, 0.0)
         tree = sum_tree.update(held.tree, position, priority)
-        return held._replace(ring=insert(held.ring, self._shaped(unroll), same, lane), tree=tree)
+        return held._replace(ring=insert(held.ring, self._shaped(unroll), same, lane, self.frames), tree=tree)
 
     def draw(self, held: Tree) -> tuple[Tree, Transitions]:
         """A batch, one step out of each of N equal shares of the priorities' sum."""
         key, ring = jax.random.fold_in(held.key, held.drawn), held.ring
         share = (jnp.arange(self.batch) + jax.random.uniform(key, (self.batch,))) / self.batch
         found = sum_tree.find(held.tree, share)
-        batch = transitions(ring, found.leaf, self.n_step, self.discount)
+        batch = transitions(ring, found.leaf, self.n_step, self.discount, self.frames)
         steps = (ring.held * ring.length * ring.envs).astype(jnp.float32)
         weight = weights(steps, found.priority, found.total, batch.weight, self._beta(held.drawn))
         return held._replace(drawn=held.drawn + 1), batch._replace(weight=weight)

@@ -13,23 +13,27 @@ unroll of its lane lies, and which was the one before. The oldest unroll makes r
 A slot is followed by the next one of its lane only if that begins where it ended. That is looked at, not assumed: after
 a worker has died an unroll may be of other episodes than the one before it.
 
+Where observations are stacks of frames, ``observation`` has rows of frames instead (``frames.py``).
 Observations may be kept elsewhere (``on_host.py``): then ``observation``, ``last`` and those of an unroll are None.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from weft.core.specs import FrameStack
 from weft.core.types import Array, Tree, Unroll
+from weft.replay.frames import begun, newest, rows_of, split
 
 
 class Ring(NamedTuple):
     """``S`` slots, each for an unroll of ``T`` steps of ``B`` environments."""
 
-    observation: Tree | None  # [S, T + 1 + F, B, ...]
+    observation: Tree | None  # [S, T + 1 + F, B, ...]; of stacked frames [S, T + k + F (+ 1), B, *frame]
     action: Tree  # [S, T, B, ...]
     reward: Array  # [S, T, B] float32
     terminated: Array  # [S, T, B] bool
@@ -45,6 +49,7 @@ class Ring(NamedTuple):
     ended: jax.Array  # [L, B] bool: an episode ended with its last step
     action_mask: Array | None = None  # [S, T, B, choices]
     valid: Array | None = None  # [S, T, B] bool
+    begun: Array | None = None  # [S, T + 1, B] int32, of stacked frames: the row in which the row's episode began
 
     @property
     def slots(self) -> int:
@@ -72,7 +77,7 @@ class Ring(NamedTuple):
         return newest - (newest - slot) % self.slots
 
 
-def empty(unroll: Unroll, slots: int, lanes: int = 1) -> Ring:
+def empty(unroll: Unroll, slots: int, lanes: int = 1, frames: FrameStack | None = None) -> Ring:
     """A ring for unrolls of ``lanes`` lanes like ``unroll`` (arrays or their shapes), with nothing in it."""
     length, envs = unroll.reward.shape
     finals = unroll.finals
@@ -81,8 +86,11 @@ def empty(unroll: Unroll, slots: int, lanes: int = 1) -> Ring:
     def zeros(tree: Any, rows: int) -> Any:
         return jax.tree.map(lambda x: jnp.zeros((slots, rows, *x.shape[1:]), x.dtype), tree)
 
+    seen, rows = unroll.observation, length + 1 + count
+    if frames is not None:
+        seen, rows = jax.eval_shape(lambda x: _frame(x, frames), seen), rows_of(frames, length, count)
     return Ring(
-        observation=zeros(unroll.observation, length + 1 + count),
+        observation=zeros(seen, rows),
         action=zeros(unroll.action, length),
         reward=zeros(unroll.reward, length),
         terminated=zeros(unroll.terminated, length),
@@ -97,10 +105,17 @@ def empty(unroll: Unroll, slots: int, lanes: int = 1) -> Ring:
         ended=jnp.zeros((lanes, envs), jnp.bool_),
         action_mask=zeros(unroll.action_mask, length),
         valid=zeros(unroll.valid, length),
+        begun=None if frames is None else jnp.zeros((slots, length + 1, envs), jnp.int32),
     )
 
 
-def insert(ring: Ring, unroll: Unroll, same: Array | bool = True, lane: Array | int = 0) -> Ring:
+def insert(
+    ring: Ring,
+    unroll: Unroll,
+    same: Array | bool = True,
+    lane: Array | int = 0,
+    frames: FrameStack | None = None,
+) -> Ring:
     """Write an unroll of a lane over the oldest one of all. In place, where the caller gives the ring away.
 
     ``same`` (``[B]``): False where it is known not to follow the lane's newest unroll.
@@ -110,7 +125,7 @@ def insert(ring: Ring, unroll: Unroll, same: Array | bool = True, lane: Array | 
     before = jnp.where(there, earlier % ring.slots, ring.slots)  # beyond the end: dropped
     joined = same & _goes_on(ring, unroll, lane)
     rows = jax.tree.map(
-        lambda steps, last, *final: jnp.concatenate([steps, last[None], *final]),
+        lambda steps, last, *final: _rows(steps, last, final, frames),
         unroll.observation,
         unroll.last_observation,
         *([] if unroll.finals is None else [unroll.finals.observation]),
@@ -130,6 +145,8 @@ def insert(ring: Ring, unroll: Unroll, same: Array | bool = True, lane: Array | 
     }
     if unroll.finals is not None:
         kept["cut"] = unroll.finals.step
+    if frames is not None:
+        kept["begun"] = begun(unroll.first, unroll.last_first, frames)
 
     def write(_: Array, places: dict[str, Tree]) -> dict[str, Tree]:
         places = {**places, "continues": places["continues"].at[before].set(joined, mode="drop")}
@@ -150,6 +167,19 @@ def insert(ring: Ring, unroll: Unroll, same: Array | bool = True, lane: Array | 
         last=jax.tree.map(lambda all_, one: all_.at[lane].set(one), ring.last, unroll.last_observation),
         ended=ring.ended.at[lane].set(unroll.terminated[-1] | unroll.truncated[-1]),
     )
+
+
+def _frame(observation: Tree, frames: FrameStack) -> Tree:
+    return jax.tree.map(lambda x: newest(x, frames, 2), observation)
+
+
+def _rows(steps: Array, last: Array, final: Sequence[Array], frames: FrameStack | None) -> jax.Array:
+    """What is stored of the observations of an unroll, ``[T, B, ...]``, ``[B, ...]`` and ``[F, B, ...]``, in order."""
+    if frames is None:
+        return jnp.concatenate([steps, last[None], *final])
+    whole = jnp.moveaxis(split(steps[0], frames, 1), 1, 0)
+    rest = [newest(x, frames, 2) for x in (steps[1:], last[None], *final)]
+    return jnp.concatenate([whole, *rest, *([jnp.zeros_like(whole[:1])] if frames.padding == "zeros" else [])])
 
 
 def _goes_on(ring: Ring, unroll: Unroll, lane: Array | int) -> Array:
