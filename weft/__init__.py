@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from weft.api import evaluate, load, make, record, show, tag, train
     from weft.core.errors import ConfigError, WeftError
     from weft.core.replicas import mean_over_replicas
-    from weft.core.specs import Box, Discrete, EnvSpec, MultiBinary, MultiDiscrete, Spec
+    from weft.core.specs import Box, Discrete, EnvSpec, FrameStack, MultiBinary, MultiDiscrete, Spec
     from weft.core.types import Acted, Priorities, Timestep, TrainState, Transitions, Unroll
     from weft.data.dataset import Dataset
     from weft.envs.protocol import JaxEnv, Transition
@@ -88,6 +88,7 @@ _HOME = {
     "Box": "weft.core.specs",
     "Discrete": "weft.core.specs",
     "EnvSpec": "weft.core.specs",
+    "FrameStack": "weft.core.specs",
     "MultiBinary": "weft.core.specs",
     "MultiDiscrete": "weft.core.specs",
     "Spec": "weft.core.specs",
@@ -151,6 +152,7 @@ __all__ = [
     "EnvSpec",
     "FixedReplay",
     "Fragment",
+    "FrameStack",
     "Frozen",
     "Graph",
     "JaxEnv",

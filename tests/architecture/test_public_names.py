@@ -31,6 +31,7 @@ NAMES = [
     "EnvSpec",
     "FixedReplay",
     "Fragment",
+    "FrameStack",
     "Frozen",
     "Graph",
     "JaxEnv",

@@ -29,11 +29,13 @@ def test_every_node_is_the_sum_of_its_children_after_any_updates(size):
 def test_a_leaf_is_found_by_the_running_sum_and_one_of_no_priority_never():
     priority = np.array([0, 1, 0, 3, 0.5, 0], np.float32)
     tree = sum_tree.update(sum_tree.empty_tree(6), jnp.arange(6), jnp.array(priority))
-    mass = np.linspace(0, priority.sum(), 200, dtype=np.float32)  # with both ends
-    found = np.asarray(sum_tree.find(tree, jnp.array(mass)))
-    expected = np.minimum(np.searchsorted(np.cumsum(priority), mass, side="right"), 4)
-    np.testing.assert_array_equal(found, expected)
-    assert set(found) == {1, 3, 4}
+    share = np.linspace(0, 1, 200, dtype=np.float32)  # with both ends
+    found = sum_tree.find(tree, jnp.array(share))
+    expected = np.minimum(np.searchsorted(np.cumsum(priority), share * priority.sum(), side="right"), 4)
+    np.testing.assert_array_equal(found.leaf, expected)
+    assert set(expected) == {1, 3, 4}
+    np.testing.assert_array_equal(found.priority, priority[expected])
+    assert found.total == sum_tree.total(tree) == 4.5
 
 
 def test_an_index_that_is_out_of_range_changes_nothing():

@@ -38,7 +38,7 @@ class Numbers:
     def __init__(self, kept: list[float]) -> None:
         self.kept, self.told = list(kept), 0
 
-    def insert(self, unroll: Any) -> None:
+    def insert(self, unroll: Any, lane: int = 0, same: Any = True) -> None:
         self.kept.append(float(unroll.reward[0, 0]))
 
     def draw(self, into: Any) -> None:

@@ -87,6 +87,15 @@ SpaceTree: TypeAlias = "Space | Mapping[str, SpaceTree] | tuple[SpaceTree, ...]"
 
 
 @dataclass(frozen=True)
+class FrameStack:
+    """What an observation is that shows the newest frames of its episode: each is the one before and a frame more."""
+
+    count: int  # frames, the newest last
+    axis: int = 0  # along which they lie: the first, 0, or the last, -1
+    padding: str = "zeros"  # before an episode's first frame: "zeros", or "first", that frame again
+
+
+@dataclass(frozen=True)
 class EnvSpec:
     """What is known of an environment before it is made.
 
@@ -108,6 +117,7 @@ class EnvSpec:
     left_out: tuple[str, ...] = ()  # parts of the observation that are text, which no network here reads
     teams: Mapping[str, EnvSpec] = field(default_factory=dict)  # what each sees and does, where there are several
     may_fail: bool = False  # a step that raised only resets: its record is not valid
+    frames: FrameStack | None = None  # where the observation, one array, is such a stack
     agents: tuple[str, ...] = ()  # who takes part, A names; empty: one agent, and no axis of agents anywhere
     agent: EnvSpec | None = None  # what one of the agents sees and does
 

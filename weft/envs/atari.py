@@ -25,6 +25,7 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from weft.core.errors import ConfigError, UnknownName
+from weft.core.specs import FrameStack
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 
@@ -137,6 +138,9 @@ class AtariBatch(VectorEnv[Any, Any, Any]):
         self._frame: NDArray = np.zeros((), np.uint8)
         self._generators: list[np.random.Generator] = [np.random.default_rng() for _ in range(num_envs)]
         self.num_envs, self.frame_skip = num_envs, options["frameskip"]
+        # Zeros stand before the first picture of a game, unless more than that one is taken in when it is reset.
+        plain = options["stack_num"] > 1 and not options["use_fire_reset"]
+        self.frames = FrameStack(options["stack_num"], 0 if options["grayscale"] else -1) if plain else None
         self.render_mode = "rgb_array" if render else None
         self._colours = not options["grayscale"]
         space = self._env.single_observation_space
@@ -201,6 +205,7 @@ class AtariGame(gym.Env[Any, Any]):
         self.observation_space = self._batch.single_observation_space
         self.action_space = self._batch.single_action_space
         self.frame_skip, self.render_mode = self._batch.frame_skip, self._batch.render_mode
+        self.frames = self._batch.frames
         self._since_seed = 0  # steps
 
     def reset(

@@ -28,6 +28,7 @@ from weft.core.keys import host_seed
 from weft.core.specs import EnvSpec, allocate
 from weft.core.trees import tree_leaves
 from weft.core.types import Timestep
+from weft.envs.frames import frames_of
 from weft.envs.guards import UNGUARDED, Guards, Troubles
 from weft.envs.masks import KEY, dimension_starts, mask_batch
 from weft.envs.observations import Misfit, ObservationWriter, leaves_of
@@ -84,6 +85,7 @@ def probe_native(name: str, make: Callable[[], VectorEnv[Any, Any, Any]]) -> Env
         next_step_reset=autoreset_mode(env, name) is AutoresetMode.NEXT_STEP,
         max_episode_steps=int(max_steps) if max_steps else None,
         frame_skip=frame_skip_of(env.unwrapped),
+        frames=frames_of(env),
         gymnasium_id=env.spec.id if env.spec else "",
         left_out=text_parts(env.single_observation_space),
     )

@@ -11,6 +11,7 @@ import numpy as np
 from weft.core.errors import THEIRS, ConfigError, EnvironmentFault, EnvironmentRaised, WeftError
 from weft.core.specs import Discrete, EnvSpec, MultiDiscrete, Space, allocate
 from weft.core.trees import tree_leaves
+from weft.envs.frames import frames_of
 from weft.envs.masks import KEY, dimension_starts, mask_row
 from weft.envs.observations import LARGEST, Misfit, ObservationWriter, is_flag, shorten
 from weft.envs.scan import ValueScan
@@ -77,6 +78,7 @@ def _probe(name: str, env: gym.Env[Any, Any]) -> EnvSpec:
         native_action=native,
         max_episode_steps=None if env.spec is None else env.spec.max_episode_steps,
         frame_skip=frame_skip_of(env),
+        frames=frames_of(env),
         gymnasium_id="" if env.spec is None else env.spec.id,
         left_out=text_parts(env.observation_space),
         action_start=start,

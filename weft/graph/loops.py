@@ -66,6 +66,10 @@ def off_policy(algorithm: Algorithm, store: Store, policy: str = "") -> Graph:
     """
     loop = on_policy(algorithm, policy, finals=cuts_at_most(algorithm))
     env, act, learn = loop.fragments
+    environment = algorithm.spec.environment
+    # A record that is not valid stands between two episodes, and what it shows may be of either.
+    if environment.frames is not None and not environment.marks_valid and hasattr(store, "of_frames"):
+        store = store.of_frames(environment.frames)
     end, (taken,) = f".{policy}" if policy else "", learn.inputs
     drawn = Port(f"batch{end}", batch_schema(store, taken.schema))
     state = jax.eval_shape(algorithm.init, jax.eval_shape(lambda: jax.random.key(0)))

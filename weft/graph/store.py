@@ -56,6 +56,14 @@ class Store(Protocol):
         ...
 
 
+class LaneStore(Store, Protocol):
+    """A store that can tell the unrolls of several lanes apart, which bring them in turn."""
+
+    def of_lanes(self, lanes: int) -> Store:
+        """What runs for so many lanes; its ``insert`` is also given ``same`` and ``lane``, as ``Home.insert`` is."""
+        ...
+
+
 class Home(Protocol):
     """A store in a worker of its own: its state lies here, and is changed in place."""
 
@@ -64,8 +72,11 @@ class Home(Protocol):
         """As ``Store.init`` gives it. It may be views: save it before the next call."""
         ...
 
-    def insert(self, unroll: Any) -> None:
-        """Keep an unroll of NumPy arrays; they are the caller's again afterwards."""
+    def insert(self, unroll: Any, lane: int = 0, same: Any = True) -> None:
+        """Keep an unroll of NumPy arrays; they are the caller's again afterwards.
+
+        ``same`` (``[B]`` bool): False where it is known not to follow the newest unroll of its ``lane``.
+        """
         ...
 
     def draw(self, into: Any) -> None:

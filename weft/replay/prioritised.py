@@ -63,7 +63,7 @@ class PrioritisedReplay(UniformReplay):
         tree = sum_tree.empty_tree(held.ring.slots * held.ring.length * held.ring.envs)
         return HeldByPriority(held.ring, held.key, held.drawn, tree, jnp.float32(1.0), jnp.int32(0))
 
-    def insert(self, held: Tree, unroll: Unroll, same: Array | bool = True) -> Tree:
+    def insert(self, held: Tree, unroll: Unroll, same: Array | bool = True, lane: Array | int = 0) -> Tree:
         """Keep an unroll; its valid steps have the highest priority."""
         steps = held.ring.length * held.ring.envs
         position = held.ring.inserted % held.ring.slots * steps + jnp.arange(steps)
@@ -71,16 +71,16 @@ class PrioritisedReplay(UniformReplay):
         if unroll.valid is not None:
             priority = jnp.where(unroll.valid.reshape(-1), priority, 0.0)
         tree = sum_tree.update(held.tree, position, priority)
-        return held._replace(ring=insert(held.ring, self._shaped(unroll), same), tree=tree)
+        return held._replace(ring=insert(held.ring, self._shaped(unroll), same, lane, self.frames), tree=tree)
 
     def draw(self, held: Tree) -> tuple[Tree, Transitions]:
         """A batch, one step out of each of N equal shares of the priorities' sum."""
-        key, ring, whole = jax.random.fold_in(held.key, held.drawn), held.ring, sum_tree.total(held.tree)
+        key, ring = jax.random.fold_in(held.key, held.drawn), held.ring
         share = (jnp.arange(self.batch) + jax.random.uniform(key, (self.batch,))) / self.batch
-        position = sum_tree.find(held.tree, share * whole)
-        batch = transitions(ring, position, self.n_step, self.discount)
+        found = sum_tree.find(held.tree, share)
+        batch = transitions(ring, found.leaf, self.n_step, self.discount, self.frames)
         steps = (ring.held * ring.length * ring.envs).astype(jnp.float32)
-        weight = _weights(steps, sum_tree.leaves(held.tree)[position], whole, batch.weight, self._beta(held.drawn))
+        weight = weights(steps, found.priority, found.total, batch.weight, self._beta(held.drawn))
         return held._replace(drawn=held.drawn + 1), batch._replace(weight=weight)
 
     def feedback(self, held: Tree, message: Priorities) -> Tree:
@@ -92,7 +92,7 @@ class PrioritisedReplay(UniformReplay):
         slot = position // (held.ring.length * held.ring.envs)
         good = jnp.isfinite(message.priority) & (held.ring.number(slot) == number)
         powered = (jnp.abs(message.priority) + LEAST) ** self.alpha
-        was = sum_tree.leaves(held.tree)[position]
+        was = sum_tree.leaf(held.tree, position)
         good &= was > 0  # a record that is not valid is never drawn, also not by a rounding
         tree = sum_tree.update(held.tree, jnp.where(good, position, -1), powered)
         highest = jnp.maximum(held.highest, jnp.max(jnp.where(good, powered, 0.0)))
@@ -107,14 +107,8 @@ class PrioritisedReplay(UniformReplay):
         return self.beta + (1.0 - self.beta) * part
 
 
-def _weights(steps: Array, priority: Array, whole: Array, usable: Array, beta: Array) -> jax.Array:
-    """Importance weights (``[N]``) of steps with these priorities, the highest of those that are ``usable`` 1.
-
-    Between barriers: the last bit of a division or a power depends on what it is compiled together with, and the same
-    batch must come out of every home that a replay may have.
-    """
-    steps, priority, whole, usable, beta = jax.lax.optimization_barrier((steps, priority, whole, usable, beta))
+def weights(steps: Array, priority: Array, whole: Array, usable: Array, beta: Array) -> jax.Array:
+    """Importance weights (``[N]``) of steps with these priorities, the highest of those that are ``usable`` 1."""
     weight = (steps * jnp.maximum(priority / whole, TINY)) ** -beta
     weight = weight / jnp.max(jnp.where(usable > 0, weight, 0.0), initial=TINY)
-    alike: jax.Array = jax.lax.optimization_barrier(weight * usable)
-    return alike
+    return jnp.where(usable > 0, weight, 0.0)

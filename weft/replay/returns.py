@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from weft.core.specs import FrameStack
 from weft.core.types import Array, Transitions
+from weft.replay.frames import frames_in_slot, joined, rows_of
 from weft.replay.ring import Ring
 
 
@@ -30,7 +32,7 @@ def place_of(ring: Ring, position: Array) -> Place:
     return Place(slot, step, env)
 
 
-def transitions(ring: Ring, position: Array, n: int, discount: float) -> Transitions:
+def transitions(ring: Ring, position: Array, n: int, discount: float, frames: FrameStack | None = None) -> Transitions:
     """The steps at ``position`` (``[N]``), each with its return over at most ``n`` steps; weights are 1, or 0.
 
     A step has weight 0 where its record is not valid, or where it was cut and its final observation is not stored.
@@ -61,11 +63,11 @@ def transitions(ring: Ring, position: Array, n: int, discount: float) -> Transit
         known = ~truncated
     usable = _is_valid(ring, start) & (known | ~truncated)
     return Transitions(
-        observation=_seen(ring, start),
+        observation=seen(ring, start, frames),
         action=jax.tree.map(lambda x: x[start], ring.action),
         reward=reward,
         discount=jnp.where(terminated, 0.0, gain),
-        following=_seen(ring, Place(slot, row, at.env)),
+        following=seen(ring, Place(slot, row, at.env), frames),
         weight=usable.astype(jnp.float32),
         ids=jnp.stack([position, ring.number(start.slot)], axis=-1),
         action_mask=None if ring.action_mask is None else ring.action_mask[start],
@@ -73,14 +75,28 @@ def transitions(ring: Ring, position: Array, n: int, discount: float) -> Transit
     )
 
 
-def _seen(ring: Ring, at: Place) -> Any:
-    return at if ring.observation is None else jax.tree.map(lambda x: x[at], ring.observation)
+def seen(ring: Ring, at: Place, frames: FrameStack | None = None) -> Any:
+    """The observations in the rows ``at``; their places, or those of their frames, where the ring has none."""
+    if frames is not None:
+        assert ring.begun is not None
+        cut, before = None, at.step
+        if ring.cut.shape[1]:
+            final = at.step - ring.length - 1
+            cut = jnp.where(final >= 0, ring.cut[at.slot, jnp.maximum(final, 0), at.env], -1)
+            before = jnp.where(final >= 0, jnp.maximum(cut, 0), at.step)
+        step = frames_in_slot(frames, ring.length, at.step, cut, ring.begun[at.slot, before, at.env])
+        step = jnp.where(step < 0, rows_of(frames, ring.length, ring.cut.shape[1]) - 1, step)
+        at = Place(at.slot[..., None], step, at.env[..., None])
+    if ring.observation is None:
+        return at
+    found = jax.tree.map(lambda x: x[at], ring.observation)
+    return found if frames is None else jax.tree.map(lambda x: joined(x, frames, at.step.ndim - 1), found)
 
 
 def _after(ring: Ring, at: Place) -> tuple[Place, Array]:
     """The step after each, and whether it is stored."""
     inside = at.step + 1 < ring.length
-    slot = jnp.where(inside, at.slot, (at.slot + 1) % ring.slots)
+    slot = jnp.where(inside, at.slot, ring.after[at.slot])
     following = Place(slot, jnp.where(inside, at.step + 1, 0), at.env)
     return following, inside | ring.continues[at.slot, at.env]
 

@@ -16,9 +16,11 @@ import jax
 import jax.numpy as jnp
 
 from weft.core.errors import ConfigError
+from weft.core.specs import FrameStack
 from weft.core.types import Array, Earlier, Metrics, Priorities, Sequences, Tree, Unroll
 from weft.replay import sum_tree
-from weft.replay.prioritised import LEAST, TINY, PrioritisedReplay
+from weft.replay.prioritised import LEAST, PrioritisedReplay, weights
+from weft.replay.returns import Place, seen
 from weft.replay.ring import Ring, insert
 
 
@@ -74,7 +76,7 @@ class SequenceReplay(PrioritisedReplay):
         first = jnp.zeros(ring.reward.shape, jnp.bool_)
         return HeldSequences(ring, held.key, held.drawn, tree, held.highest, held.refused, first, carry)
 
-    def insert(self, held: Tree, unroll: Unroll, same: Array | bool = True) -> Tree:
+    def insert(self, held: Tree, unroll: Unroll, same: Array | bool = True, lane: Array | int = 0) -> Tree:
         """Keep an unroll; its sequences have the highest priority, but for those without a valid record."""
         ring = held.ring
         slot = ring.inserted % ring.slots
@@ -82,7 +84,7 @@ class SequenceReplay(PrioritisedReplay):
         if unroll.valid is not None:
             priority = jnp.where(unroll.valid.any(0), priority, 0.0)
         return held._replace(
-            ring=insert(ring, self._shaped(unroll), same),
+            ring=insert(ring, self._shaped(unroll), same, lane, self.frames),
             tree=sum_tree.update(held.tree, slot * ring.envs + jnp.arange(ring.envs), priority),
             first=held.first.at[slot].set(unroll.first),
             carry=jax.tree.map(lambda all_, one: all_.at[slot].set(one), held.carry, unroll.carry),
@@ -90,16 +92,16 @@ class SequenceReplay(PrioritisedReplay):
 
     def draw(self, held: Tree) -> tuple[Tree, Sequences]:  # type: ignore[override]
         """A batch, one sequence out of each of N equal shares of the priorities' sum."""
-        key, ring, whole = jax.random.fold_in(held.key, held.drawn), held.ring, sum_tree.total(held.tree)
+        key, ring = jax.random.fold_in(held.key, held.drawn), held.ring
         share = (jnp.arange(self.batch) + jax.random.uniform(key, (self.batch,))) / self.batch
-        position = sum_tree.find(held.tree, share * whole)
-        slot, env = jnp.divmod(position, ring.envs)
+        found = sum_tree.find(held.tree, share)
+        slot, env = jnp.divmod(found.leaf, ring.envs)
         count = (ring.held * ring.envs).astype(jnp.float32)
-        probability = sum_tree.leaves(held.tree)[position] / whole
-        weight = (count * jnp.maximum(probability, TINY)) ** -self._beta(held.drawn)
-        batch = sequences(held, slot, env)._replace(weight=weight / jnp.max(weight))
+        usable = jnp.ones(slot.shape, jnp.float32)
+        weight = weights(count, found.priority, found.total, usable, self._beta(held.drawn))
+        batch = sequences(held, slot, env, self.frames)._replace(weight=weight)
         if self.burn_in:
-            batch = batch._replace(earlier=_earlier(held, slot, env))
+            batch = batch._replace(earlier=_earlier(held, slot, env, self.frames))
         return held._replace(drawn=held.drawn + 1), batch
 
     def feedback(self, held: Tree, message: Priorities) -> Tree:
@@ -107,7 +109,7 @@ class SequenceReplay(PrioritisedReplay):
         position, number = message.ids[:, 0], message.ids[:, 1]
         good = jnp.isfinite(message.priority) & (held.ring.number(position // held.ring.envs) == number)
         powered = (jnp.abs(message.priority) + LEAST) ** self.alpha
-        good &= sum_tree.leaves(held.tree)[position] > 0
+        good &= sum_tree.leaf(held.tree, position) > 0
         tree = sum_tree.update(held.tree, jnp.where(good, position, -1), powered)
         highest = jnp.maximum(held.highest, jnp.max(jnp.where(good, powered, 0.0)))
         return held._replace(tree=tree, highest=highest, refused=held.refused + (~good).sum(dtype=jnp.int32))
@@ -117,7 +119,7 @@ class SequenceReplay(PrioritisedReplay):
         return super().figures(held) | {"sampled": held.drawn * jnp.float32(self.batch * held.ring.length)}
 
 
-def sequences(held: HeldSequences, slot: Array, env: Array) -> Sequences:
+def sequences(held: HeldSequences, slot: Array, env: Array, frames: FrameStack | None = None) -> Sequences:
     """The unrolls in ``slot`` of ``env`` (``[N]`` each), all with weight 1 and nothing before them."""
     ring = held.ring
     length = ring.length
@@ -138,13 +140,13 @@ def sequences(held: HeldSequences, slot: Array, env: Array) -> Sequences:
     if cut.shape[1]:
         row = jnp.where(truncated & found, length + 1 + matches.argmax(-1), row)
     return Sequences(
-        observation=along_all(ring.observation),
+        observation=seen(ring, Place(slot[None], jnp.broadcast_to(step, row.shape), env[None]), frames),
         first=along(held.first),
         action=along_all(ring.action),
         reward=along(ring.reward),
         terminated=terminated,
         truncated=truncated,
-        following=jax.tree.map(lambda x: x[slot[None], row, env[None]], ring.observation),
+        following=seen(ring, Place(slot[None], row, env[None]), frames),
         known=~truncated | found,
         valid=jnp.ones_like(terminated) if ring.valid is None else along(ring.valid),
         carry=jax.tree.map(lambda x: x[slot, env], held.carry),
@@ -155,12 +157,13 @@ def sequences(held: HeldSequences, slot: Array, env: Array) -> Sequences:
     )
 
 
-def _earlier(held: HeldSequences, slot: Array, env: Array) -> Earlier:
+def _earlier(held: HeldSequences, slot: Array, env: Array, frames: FrameStack | None) -> Earlier:
     """The unrolls that led up to those in ``slot``."""
     ring = held.ring
-    before = (slot - 1) % ring.slots
-    there = sequences(held, before, env)
-    joined = ring.continues[before, env] & (ring.number(before) == ring.number(slot) - 1)
+    number = ring.earlier[slot]
+    before = number % ring.slots
+    there = sequences(held, before, env, frames)
+    joined = ring.continues[before, env] & (number >= 0) & (ring.number(before) == number)
     return Earlier(there.observation, there.first, there.carry, joined)
 
 

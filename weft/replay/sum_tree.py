@@ -7,6 +7,8 @@ rounding is ever carried along.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
@@ -16,6 +18,11 @@ from weft.core.types import Array
 def empty_tree(size: int) -> jax.Array:
     """A tree of at least ``size`` leaves, all 0."""
     return jnp.zeros(2 * _power_of_two(size), jnp.float32)
+
+
+def leaf(tree: jax.Array, index: Array) -> jax.Array:
+    """``[N]`` the priorities of the leaves ``index`` (``[N]``). Of all leaves at once a copy would be made."""
+    return tree[tree.shape[0] // 2 + index]
 
 
 def leaves(tree: jax.Array) -> jax.Array:
@@ -36,23 +43,43 @@ def update(tree: jax.Array, index: Array, priority: Array) -> jax.Array:
     half = tree.shape[0] // 2
     node = jnp.where((index >= 0) & (index < half), index + half, 2 * half)  # beyond the end: dropped
     tree = tree.at[node].set(priority, mode="drop")
-    for _ in range(half.bit_length() - 1):
+
+    def upwards(_: Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        tree, node = now
         node = jnp.where(node < 2 * half, node // 2, 2 * half)
-        tree = tree.at[node].set(tree[2 * node] + tree[2 * node + 1], mode="drop")
+        return tree.at[node].set(tree[2 * node] + tree[2 * node + 1], mode="drop"), node
+
+    # A loop, and not its turns one after the other: of those XLA copies the tree.
+    tree, _ = jax.lax.fori_loop(0, half.bit_length() - 1, upwards, (tree, node))
     return tree
 
 
-def find(tree: jax.Array, mass: Array) -> jax.Array:
-    """For each of ``mass`` (``[N]``, in ``[0, total)``) the leaf at which the running sum of priorities passes it."""
+class Found(NamedTuple):
+    """Leaves that were drawn."""
+
+    leaf: jax.Array  # [N] int32
+    priority: jax.Array  # [N]
+    total: jax.Array  # [] the sum of all priorities
+
+
+def find(tree: jax.Array, share: Array) -> Found:
+    """For each ``share`` (``[N]``, in ``[0, 1)``) of all priorities the leaf at which their running sum passes it."""
     half = tree.shape[0] // 2
-    node = jnp.ones(mass.shape, jnp.int32)
-    for _ in range(half.bit_length() - 1):
-        left = tree[2 * node]
+
+    def downwards(turn: Array, now: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        node, mass, _, whole = now
+        left, beside = tree[2 * node], tree[2 * node + 1]
         # Never into a branch of sum 0: rounding may leave a little mass when nothing is left to hold it.
-        right = (mass >= left) & (tree[2 * node + 1] > 0)
-        mass = jnp.where(right, mass - left, mass)
-        node = 2 * node + right
-    return node - half
+        right = (mass >= left) & (beside > 0)
+        whole = jnp.where(turn == 0, left[0] + beside[0], whole)
+        return 2 * node + right, jnp.where(right, mass - left, mass), jnp.where(right, beside, left), whole
+
+    # All that is read is read in this loop: it is over before the tree is written to again. What is read outside of it,
+    # the sum too, may be read later, and the tree is copied for it.
+    zero = jnp.zeros((), tree.dtype)
+    begun = (jnp.ones(share.shape, jnp.int32), share * total(tree), jnp.broadcast_to(zero, share.shape), zero)
+    node, _, priority, whole = jax.lax.fori_loop(0, half.bit_length() - 1, downwards, begun)
+    return Found(node - half, priority, whole)
 
 
 def _power_of_two(size: int) -> int:

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from weft.core.errors import ConfigError
+from weft.core.specs import FrameStack
 from weft.core.types import Array, Metrics, Transitions, Tree, Unroll
 from weft.ops.rewards import Together, of_team, reshaped
 from weft.replay.returns import transitions
@@ -44,6 +45,8 @@ class UniformReplay:
     reward_scale: float = 1.0  # rewards are multiplied by this
     reward_clip: float | None = None  # and then clipped to between -this and this, each before they are added up
     team_reward: Together | None = None  # of a group of agents: what becomes of their rewards, before all that
+    lanes: int = 1  # that bring unrolls in turn, each of environments of its own
+    frames: FrameStack | None = None  # where observations are stacks: each frame is stored once
 
     # ---- sizes, from the shapes of an unroll ------------------------------------------------------------------------
 
@@ -96,15 +99,27 @@ class UniformReplay:
         """What one of so many shards keeps: its part of the capacity, and of what is kept before it begins."""
         return replace(self, capacity=-(-self.capacity // shards), begin=-(-self.begin // shards))
 
+    def of_lanes(self, lanes: int) -> Self:
+        """The same, for unrolls that so many lanes bring in turn."""
+        return replace(self, lanes=lanes)
+
+    def of_frames(self, frames: FrameStack) -> Self:
+        """The same, for observations that are such stacks."""
+        return replace(self, frames=frames)
+
     # ---- the store --------------------------------------------------------------------------------------------------
 
     def init(self, unroll: Unroll, key: Array) -> Tree:
         """An empty replay for unrolls of these shapes."""
-        return Held(empty(jax.eval_shape(self._shaped, unroll), self.slots(unroll)), key, jnp.int32(0))
+        ring = empty(jax.eval_shape(self._shaped, unroll), self.slots(unroll), self.lanes, self.frames)
+        return Held(ring, key, jnp.int32(0))
 
-    def insert(self, held: Tree, unroll: Unroll, same: Array | bool = True) -> Tree:
-        """Keep an unroll, in place of the oldest where the replay is full."""
-        return held._replace(ring=insert(held.ring, self._shaped(unroll), same))
+    def insert(self, held: Tree, unroll: Unroll, same: Array | bool = True, lane: Array | int = 0) -> Tree:
+        """Keep an unroll, in place of the oldest where the replay is full.
+
+        ``same`` (``[B]``): False where it is known not to follow the newest unroll of its ``lane``.
+        """
+        return held._replace(ring=insert(held.ring, self._shaped(unroll), same, lane, self.frames))
 
     def _shaped(self, unroll: Unroll) -> Unroll:
         reward = unroll.reward if self.team_reward is None else of_team(unroll.reward, self.team_reward)
@@ -114,7 +129,7 @@ class UniformReplay:
         """A batch, drawn with replacement."""
         key, ring = jax.random.fold_in(held.key, held.drawn), held.ring
         position = jax.random.randint(key, (self.batch,), 0, ring.held * ring.length * ring.envs)
-        batch = transitions(ring, position, self.n_step, self.discount)
+        batch = transitions(ring, position, self.n_step, self.discount, self.frames)
         return held._replace(drawn=held.drawn + 1), batch
 
     def feedback(self, held: Tree, message: Tree) -> Tree:

@@ -20,6 +20,7 @@ from weft.core.replicas import mean_over_replicas
 from weft.core.types import Array, Metrics, TrainState, Tree
 from weft.graph.graph import Graph
 from weft.graph.stream import Delivery, Stream
+from weft.runtimes.border import bordered
 from weft.runtimes.stage import Finite, Leg, Stage, States, stage_of
 
 
@@ -181,13 +182,12 @@ class Flow:
 
         def once(states: States, _: None) -> tuple[States, tuple[dict[str, Metrics], dict[str, Finite]]]:
             held, messages = draws.draw(states[name])
-            # A barrier: a store in a worker of its own draws in a program of its own, and to the same bits.
-            messages = jax.lax.optimization_barrier(messages)
+            messages = bordered(messages)  # a store in a worker of its own draws in a program of its own
             part = _Walk({**walk.states, **states, name: held}, {(name, p): [m] for p, m in messages.items()})
             self._walk(after, part, newest, given)
             told = {leg[1]: part.waiting.pop(leg)[-1] for leg in back if leg in part.waiting}
             if told:
-                part.states[name] = draws.tell(part.states[name], told)
+                part.states[name] = draws.tell(part.states[name], bordered(told))
             if part.waiting:
                 ways = ", ".join(f"{stream!r} of {source!r}" for source, stream in part.waiting)
                 raise GraphError(f"what follows {name!r} must stay in its group, and {ways} leaves it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import jax
@@ -20,6 +21,11 @@ def home_of(store: Store, unroll: Schema, key: Array, held: Tree | None = None) 
     return CpuHome(store, unroll, key, held)
 
 
+def tells_lanes_apart(store: Store) -> bool:
+    """Whether a store is a ``LaneStore``; one derived from ours may have an ``insert`` that is told of no lane."""
+    return hasattr(store, "of_lanes") and "lane" in inspect.signature(store.insert).parameters
+
+
 class CpuHome:
     """Any store, on JAX's CPU device: its state is given away to each program, and changed in place."""
 
@@ -28,6 +34,7 @@ class CpuHome:
         with jax.default_device(cpu):
             made = jax.jit(lambda key: store.init(unroll, key))(key) if held is None else held
         self._held = jax.device_put(made, cpu)
+        self._lanes = tells_lanes_apart(store)
         self._insert = jax.jit(store.insert, donate_argnums=0)
 
         def draw(held: Tree, count: int) -> tuple[Tree, Tree]:
@@ -45,9 +52,10 @@ class CpuHome:
         """As the store gave it."""
         return self._held
 
-    def insert(self, unroll: Any) -> None:
+    def insert(self, unroll: Any, lane: int = 0, same: Any = True) -> None:
         """Keep an unroll; waits, since the program may read the caller's memory."""
-        self._held = jax.block_until_ready(self._insert(self._held, unroll))
+        told = (np.array(np.broadcast_to(same, unroll.reward.shape[1])), np.int32(lane)) if self._lanes else ()
+        self._held = jax.block_until_ready(self._insert(self._held, unroll, *told))
 
     def draw(self, into: Any) -> None:
         """Draw as many batches as ``into`` has room for, and write them there."""

@@ -17,13 +17,14 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
+import numpy as np
 
 from weft.core.keys import fragment_key
 from weft.core.types import Tree
 from weft.graph.store import Home, Store
 from weft.runtimes.hosted.blocks import as_message
 from weft.runtimes.messages import join_on_host
-from weft.runtimes.roles.store_home import home_of
+from weft.runtimes.roles.store_home import home_of, tells_lanes_apart
 from weft.runtimes.roles.store_pace import StorePace
 from weft.runtimes.workers.counting.account import Fate, OfWire
 from weft.runtimes.workers.lane_checkpoint import from_words, to_words
@@ -64,6 +65,8 @@ class StoreSide:
         self._forms = {reader.wire.name: task.schemas.form(reader.wire) for reader in (*self._readers, *self._back)}
         self._drawn_form = task.schemas.form(drawn)
         self._held: dict[int, Message] = {}  # received and not yet kept, by lane
+        self._came: dict[int, tuple[int, int]] = {}  # the life and the number of what was kept last, by lane
+        self._rows = blueprint.lanes[0].rows
         self._owed: deque[_Owed] = deque()
         self._newest = 0  # the version of the params that made the newest unroll
         self._told = 0  # batches of this life that were told of
@@ -80,6 +83,8 @@ class StoreSide:
         task, side = self._task, self._side
         fragment = task.schemas.graph_of(side).fragment(self.name)
         store: Store = fragment.code
+        if not self._synchrony.whole_batches and tells_lanes_apart(store):
+            store = fragment.code.of_lanes(len(self._readers))
         unroll = fragment.input(self._readers[0].wire.stream).schema
         key = fragment_key(int(task.body["seed"]), self.name)
         if side.shard:  # else all shards would draw the same places
@@ -158,13 +163,28 @@ class StoreSide:
         assert self.home is not None
         form = self._forms[taken[0][0].wire.name]
         blocks = [form.unflatten(message.arrays) for _, message in taken]
-        self.home.insert(as_message(join_on_host(blocks, form.axes)))
+        same = np.repeat([self._follows(reader, message) for reader, message in taken], self._rows)
+        lane = 0 if self._synchrony.whole_batches else self._readers.index(taken[0][0])
+        self.home.insert(as_message(join_on_host(blocks, form.axes)), lane, same)
         for reader, _ in taken:
             reader.account(Fate.TRAINED)
             del self._held[reader.wire.lane]
         self._newest = max(message.stamp.version for _, message in taken)
         self.pace.kept += 1
         self._owed.append(_Owed(taken, self.pace.allowed))
+
+    def _follows(self, reader: WireReader, message: Message) -> bool:
+        """Whether a message may go on where the one before it on its wire ended; False: something lies between them.
+
+        What is observed may look alike by chance: the environments of another life have begun anew, and a message that
+        is missing had steps. A life of the store that has seen none of a wire goes by what is observed only where lanes
+        stand still while it is saved.
+        """
+        stamp = message.stamp
+        now = (stamp.incarnation, stamp.sequence)
+        before = self._came.get(reader.wire.lane)
+        self._came[reader.wire.lane] = now
+        return self._synchrony.still if before is None else now == (before[0], before[1] + 1)
 
     @property
     def _is_told(self) -> bool:
