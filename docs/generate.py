@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from types import ModuleType
@@ -30,23 +30,25 @@ INTRODUCTION = """# Conformance
 
 Every algorithm by every named plan, by every kind of environment (in JAX: `weft:CartPole-v1`; on the host:
 `CartPole-v1`; Pendulum where actions must be continuous; for groups of agents `weft:Spread-v0` and PettingZoo's
-`simple_spread_v3`) and of channel, in lockstep. A cell is *equal* where {steps} updates gave, from the same seed, the params of one
-process with as many learners, bit for bit; it *runs* where they are within {tolerance:g} of them: there act or learn
-work on batches of other shapes, and XLA takes their sums in another order. Or it is *refused*, before anything starts,
-with the reason given below. Plans have two of whatever they replicate, each in a process of its own; `inline` has none,
+`simple_spread_v3`) and of channel, in lockstep. A cell is *equal* where {steps} updates gave, from the same seed, the
+params of one process with as many learners, bit for bit; it *runs* where they are within {tolerance:g} of them: there act
+or learn work on batches of other shapes, and XLA takes their sums in another order. Or it is *refused*, before anything
+starts, with the reason given below. Plans have two of whatever they replicate, each in a process of its own; `inline` has none,
 so that channels do not matter to it. A replay is beside learn, `(env+act)*2 | replay+learn`, but in `apex`.
 
 This page is generated: `python docs/generate.py`. The tests in `tests/conformance/` try some of its cells each time.
 What the same cells reach without lockstep is in [asynchronous.md](asynchronous.md)."""
 
 UNTRIED = "not tried"
+LEFT_OUT: tuple[str, ...] = ()
 
 
-def cells() -> list[Cell]:
-    """All of them. ``tests`` and ``tests/conformance`` are on the path."""
+def cells(left_out: Sequence[str] = ()) -> list[Cell]:
+    """All of them, but for algorithms that a page leaves out. ``tests`` and ``tests/conformance`` are on the path."""
     import cells as matrix
 
-    return list(product(matrix.ALGORITHMS, matrix.PLANS, matrix.ENVIRONMENTS, matrix.CHANNELS))
+    algorithms = [name for name in matrix.ALGORITHMS if name not in left_out]
+    return list(product(algorithms, matrix.PLANS, matrix.ENVIRONMENTS, matrix.CHANNELS))
 
 
 def page(outcomes: Mapping[Cell, str]) -> str:
@@ -61,14 +63,16 @@ def page(outcomes: Mapping[Cell, str]) -> str:
     return "\n".join([introduction, *parts]) + "\n"
 
 
-def table(outcomes: Mapping[Cell, str]) -> tuple[list[str], dict[str, list[tuple[str, str]]]]:
+def table(
+    outcomes: Mapping[Cell, str], left_out: Sequence[str] = ()
+) -> tuple[list[str], dict[str, list[tuple[str, str]]]]:
     """The lines of the table, and who is refused for which reason."""
     import cells as matrix
 
     columns = list(product(matrix.ENVIRONMENTS, matrix.CHANNELS))
     rows: list[str] = []
     reasons: dict[str, list[tuple[str, str]]] = {}
-    for algorithm, plan in product(matrix.ALGORITHMS, matrix.PLANS):
+    for algorithm, plan in product([a for a in matrix.ALGORITHMS if a not in left_out], matrix.PLANS):
         refusal = refused(algorithm, plan)
         if refusal is not None:
             reasons.setdefault(refusal, []).append((algorithm, plan))
@@ -126,13 +130,15 @@ def good(outcome: str) -> bool:
 def main(only: list[str], say: Callable[[str], object], of: ModuleType) -> int:
     """Try all cells, or ``only`` those that have one of these words for each kind of word given. The exit code.
 
-    ``of`` has the page: PAGE, where it is; ``page``, its text; ``tried``, the outcome of a cell; and ``good``.
+    ``of`` has the page: PAGE, where it is; ``page``, its text; LEFT_OUT, who is not on it; ``tried``, the outcome of a
+    cell; and ``good``.
     """
-    kinds = [{word for word in only if word in {cell[k] for cell in cells()}} for k in range(4)]
+    there = cells(of.LEFT_OUT)
+    kinds = [{word for word in only if word in {cell[k] for cell in there}} for k in range(4)]
     outcomes = read(of.PAGE.read_text()) if only and of.PAGE.exists() else {}
     done = {cell for cell, outcome in outcomes.items() if "--rest" in only and of.good(outcome)}
     bad = 0
-    for cell in cells():
+    for cell in there:
         if cell in done or any(kind and cell[k] not in kind for k, kind in enumerate(kinds)) or refused(*cell[:2]):
             continue
         try:
