@@ -20,6 +20,9 @@ from weft.ops.rewards import Together, of_team, reshaped
 from weft.replay.returns import transitions
 from weft.replay.ring import Ring, empty, insert
 
+AHEAD = 2**25
+"""Bytes of batches that may be drawn in one go."""
+
 MAX_STEPS = 2**31 - 1
 """Steps are numbered in 32 bits."""
 
@@ -131,6 +134,24 @@ class UniformReplay:
         position = jax.random.randint(key, (self.batch,), 0, ring.held * ring.length * ring.envs)
         batch = transitions(ring, position, self.n_step, self.discount, self.frames)
         return held._replace(drawn=held.drawn + 1), batch
+
+    def draw_ahead(self, held: Tree, times: int) -> tuple[Tree, Transitions] | None:
+        """The next ``times`` batches in one go, ``[times, N, ...]``: what so many calls of ``draw`` would give.
+
+        None where they may be too large to lie in memory at once, and where draws depend on what learn tells.
+        """
+        if type(self).draw is not UniformReplay.draw:
+            return None
+        one = jax.eval_shape(lambda held: self.draw(held)[1], held)
+        if times * sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(one)) > AHEAD:
+            return None
+        ring = held.ring
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(held.key, held.drawn + jnp.arange(times, dtype=jnp.int32))
+        most = ring.held * ring.length * ring.envs
+        position = jax.vmap(lambda key: jax.random.randint(key, (self.batch,), 0, most))(keys)
+        flat = transitions(ring, position.reshape(-1), self.n_step, self.discount, self.frames)
+        several = jax.tree.map(lambda x: x.reshape((times, self.batch, *x.shape[1:])), flat)
+        return held._replace(drawn=held.drawn + times), several
 
     def feedback(self, held: Tree, message: Tree) -> Tree:
         """Nothing depends on what learn says of a batch."""

@@ -180,8 +180,16 @@ class Flow:
         back = [(s.source, s.name) for s in self.graph.into(name) if s.feedback]
         inside = [name, *after]
 
-        def once(states: States, _: None) -> tuple[States, tuple[dict[str, Metrics], dict[str, Finite]]]:
-            held, messages = draws.draw(states[name])
+        drawn = None if back else draws.ahead(walk.states[name])
+        if drawn is not None:
+            walk.states[name], drawn_messages = drawn[0], bordered(drawn[1])
+
+        def once(
+            states: States, messages: dict[str, Tree] | None
+        ) -> tuple[States, tuple[dict[str, Metrics], dict[str, Finite]]]:
+            held = states[name]
+            if messages is None:
+                held, messages = draws.draw(held)
             messages = bordered(messages)  # a store in a worker of its own draws in a program of its own
             part = _Walk({**walk.states, **states, name: held}, {(name, p): [m] for p, m in messages.items()})
             self._walk(after, part, newest, given)
@@ -196,7 +204,7 @@ class Flow:
             return {n: part.states[n] for n in inside}, (found, checks)
 
         begun = {n: walk.states[n] for n in inside}
-        states, (metrics, finite) = jax.lax.scan(once, begun, None, draws.times)
+        states, (metrics, finite) = jax.lax.scan(once, begun, None if drawn is None else drawn_messages, draws.times)
         walk.states.update(states)
         for n, several in metrics.items():
             walk.metrics.setdefault(n, []).append(jax.tree.map(lambda x: x.mean(0), several))

@@ -53,12 +53,15 @@ class Draws(NamedTuple):
 
     ``draw(state) -> (state, messages by port)``. ``tell(state, messages by port) -> state`` takes what comes back to it
     from there. ``waits(state)`` is how many messages, from now on, nothing is drawn after: ``[]`` int32.
+    ``ahead(state)``, where nothing comes back, is all draws in one go, ``[times, ...]``, or None: on a GPU each gather
+    is a kernel, however little it gathers.
     """
 
     times: int
     draw: Callable[[Tree], tuple[Tree, dict[str, Tree]]]
     tell: Callable[[Tree, dict[str, Tree]], Tree]
     waits: Callable[[Tree], Array]
+    ahead: Callable[[Tree], tuple[Tree, dict[str, Tree]] | None] = lambda state: None
 
 
 def stage_of(fragment: Fragment, graph: Graph) -> Stage:

@@ -39,7 +39,14 @@ class StoreRole:
                 held = store.feedback(held, message)
             return held
 
-        return Stage(init, run, draws=Draws(store.draws(taken.schema), draw, tell, store.waits))
+        times = store.draws(taken.schema)
+
+        def ahead(held: Tree) -> tuple[Tree, dict[str, Tree]] | None:
+            several = getattr(store, "draw_ahead", None)  # a store of the user's own need not have it
+            found = None if several is None or times == 1 else several(held, times)
+            return None if found is None else (found[0], {out.name: found[1]})
+
+        return Stage(init, run, draws=Draws(times, draw, tell, store.waits, ahead))
 
     def side(self, task: Any, side: Any) -> Any:
         """Its side in a worker, apart from what follows it."""
