@@ -63,4 +63,4 @@ def test_a_compiled_run_copies_nothing_that_is_held(prioritised):
     graph = algorithm.bind(weft.Spec(env.spec, 1, 10, 100)).graph()
     engine = FusedEngine(graph, env, Layout((jax.devices()[0],)), 1, 0)
     state = engine.template()
-    assert_in_place(engine._run.lower(state, jnp.int32(1)).compile(), state.fragments["replay"])
+    assert_in_place(engine._run.lower(engine.values, state, jnp.int32(1)).compile(), state.fragments["replay"])
