@@ -67,7 +67,7 @@ def test_words_are_algorithms_with_fields() -> None:
         ({"red*": "ppo:learning_rat=1", "blue*": "ppo"}, "Did you mean 'learning_rate'"),
         ({"red*": "ppo:hidden=8,clip", "blue*": "ppo"}, "'clip' is no field and value"),
         ({"red*": "ppo"}, "none of 'red*' matches agent 'blue_0'"),
-        ({}, "Policies: none were given"),
+        ({}, "no policies were given, and its agents are red_0"),
     ],
 )
 def test_what_is_refused(policies: dict[str, Any], words: str) -> None:

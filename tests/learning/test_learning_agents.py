@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 import weft
 from weft.envs.builtin.hide_and_seek import HideAndSeek
 from weft.envs.builtin.tag import Tag
 
 
-def test_three_agents_learn_to_spread(tmp_path):
+@pytest.mark.parametrize("algorithm", ["ppo", "mappo"])
+def test_three_agents_learn_to_spread(tmp_path, algorithm):
     """Random play gives an agent -26, and agents that go straight to the best landmarks -8."""
-    run = weft.train("ppo", "weft:Spread-v0", steps=80_000, seed=1, root=tmp_path, quiet=True, tensorboard=False)
+    run = weft.train(algorithm, "weft:Spread-v0", steps=80_000, seed=1, root=tmp_path, quiet=True, tensorboard=False)
     assert run.summary["exit"] == "finished"
     assert run.summary["return_mean"] >= -22
 

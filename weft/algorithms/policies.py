@@ -49,9 +49,7 @@ class Policies(Algorithm):
 
         ``fields`` go to every algorithm.
         """
-        if not self.of:
-            raise ConfigError('Policies: none were given. Expected such as Policies({"hider*": weft.PPO()}).')
-        groups, given = assigned(spec, self.of), dict(self.of)
+        groups, given = assigned(spec, self.of or {}), dict(self.of or {})
         settings: list[Tuned] = []
         found: dict[str, Algorithm] = {}
         for pattern, algorithm in given.items():

@@ -231,8 +231,16 @@ _CLONED: list[tuple[str, Tuned]] = [(f"*{name}*", Tuned(8, 50_000, _SMALL)) for 
 # One learn call for each step; the values are those of the literature.
 _CONTROL = Tuned(4, 1_000_000, {"critic_learning_rate": 1e-3, "learning_begins": 5_000})
 
+# Its values are normalised already.
+_CENTRAL = {name: value for name, value in _PARTICLES.items() if name != "normalise_rewards"}
+_MAPPO: list[tuple[str, Tuned]] = [
+    ("*Spread*", Tuned(64, 2_000_000, _CENTRAL)),
+    ("*Tag*", Tuned(64, 1_000_000, _CENTRAL)),
+]
+
 ROWS = {
     "ppo": _PPO,
+    "mappo": _MAPPO,
     "impala": _ACTOR_CRITIC,
     "a2c": _ACTOR_CRITIC,
     "dqn": _DQN,

@@ -54,6 +54,11 @@ def assigned(spec: EnvSpec, patterns: Iterable[str]) -> dict[str, list[Member]]:
     known, found = members_of(spec), list(dict.fromkeys(patterns))
     where = f"environment {spec.name!r}"
     names = _listed([m.name for m in known])
+    if not found:
+        raise ConfigError(
+            f"{where}: no policies were given, and its agents are {names}. Give one for each: --policy PATTERN=ALGO, "
+            'or weft.Policies({"PATTERN": algorithm}).'
+        )
     groups: dict[str, list[Member]] = {}
     for pattern in found:
         matched = [m for m in known if _matches(m, pattern)]
