@@ -22,6 +22,7 @@ from weft.core.specs import Box, describe
 from weft.core.types import Acted, Array, Timestep, TrainState, Tree
 from weft.graph.algorithm import Algorithm
 from weft.nets import Network, NetworkOutput, actor_critic, as_network, central_actor_critic, check_network, reset_carry
+from weft.nets.entities import HEADS
 from weft.ops.distributions import Distribution, distribution_for
 
 
@@ -33,6 +34,7 @@ class ActorCritic(Algorithm):
     activation: Literal["tanh", "relu", "elu", "gelu", "silu"] = "tanh"  # of those layers; a CNN uses relu
     recurrent: Literal["", "gru", "lstm"] = ""
     recurrent_size: int = 64
+    attention: int = 0  # size of the embedding of entities with masks, read by self-attention; 0: they are flattened
     distribution: Literal["auto", "squashed"] = "auto"  # for continuous actions: clipped Gaussian, or tanh-squashed
     deviation: float = 1.0  # of continuous actions, when learning begins
     network: Any = None  # your own: weft.Network or a pair (init, apply)
@@ -56,6 +58,7 @@ class ActorCritic(Algorithm):
             deviation=self.deviation if isinstance(self.spec.environment.action, Box) else None,
             recurrent=self.recurrent,
             recurrent_size=self.recurrent_size,
+            attention=self.attention,
         )
 
     def rule(self, step: Array | int) -> optax.GradientTransformation:
@@ -66,6 +69,10 @@ class ActorCritic(Algorithm):
         """Refuse what cannot work, before anything starts."""
         super().check()
         check_ranges(self)
+        if self.attention % HEADS:
+            raise ConfigError(
+                f"{type(self).__name__}.attention must be a multiple of its {HEADS} heads, got {self.attention}"
+            )
         net, env = self.net, self.spec.environment
         if self.network is not None:
             check_network(type(self).__name__, net, env.observation, self.actions.num_params, describe(env.action))

@@ -32,6 +32,7 @@ class FeedForward(nn.Module):
     activation: str
     deviation: float | None
     whole: bool = False  # as CNN has it
+    attention: int = 0  # as Encoder has it
 
     @nn.compact
     def __call__(self, observation: Tree) -> NetworkOutput:
@@ -39,8 +40,8 @@ class FeedForward(nn.Module):
         if has_image(self.space):
             policy = critic = Encoder(self.space, (), self.activation, self.whole)(observation)
         else:
-            policy = Encoder(self.space, self.hidden, self.activation)(observation)
-            critic = Encoder(self.space, self.hidden, self.activation)(observation)
+            policy = Encoder(self.space, self.hidden, self.activation, attention=self.attention)(observation)
+            critic = Encoder(self.space, self.hidden, self.activation, attention=self.attention)(observation)
         return NetworkOutput(_Head(self.num_params, self.deviation)(policy), dense(1, 1.0)(critic)[..., 0])
 
 
@@ -54,12 +55,13 @@ class Recurrent(nn.Module):
     deviation: float | None
     cell: str
     size: int
+    attention: int = 0  # as Encoder has it
 
     @nn.compact
     def __call__(self, carry: Tree, observation: Tree) -> NetworkOutput:
         """One step: logits, value and the next carry."""
         hidden = () if has_image(self.space) else self.hidden[:1]
-        x = Encoder(self.space, hidden, self.activation)(observation)
+        x = Encoder(self.space, hidden, self.activation, attention=self.attention)(observation)
         cell = nn.GRUCell if self.cell == "gru" else nn.OptimizedLSTMCell
         carry, x = cell(self.size)(carry, x)
         return NetworkOutput(_Head(self.num_params, self.deviation)(x), dense(1, 1.0)(x)[..., 0], carry)
@@ -95,15 +97,17 @@ def actor_critic(
     deviation: float | None = None,
     recurrent: str = "",
     recurrent_size: int = 64,
+    attention: int = 0,
 ) -> Network:
     """A network for observations in ``space`` with ``num_params`` distribution parameters.
 
     ``recurrent`` is empty, ``gru`` or ``lstm``; ``deviation``, for continuous actions, is what the
-    second half of the parameters begins with: it does not depend on the state.
+    second half of the parameters begins with: it does not depend on the state. ``attention`` is the size of an entity's
+    embedding (``entities.py``); 0: they are flattened.
     """
     example = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), space, is_leaf=lambda s: hasattr(s, "dtype"))
     if not recurrent:
-        module = FeedForward(space, num_params, hidden, activation, deviation)
+        module = FeedForward(space, num_params, hidden, activation, deviation, attention=attention)
 
         def apply(params: Tree, carry: Tree, observation: Tree) -> NetworkOutput:
             output = NetworkOutput(*module.apply({"params": params}, observation))
@@ -112,11 +116,11 @@ def actor_critic(
         net = Network(lambda key: module.init(key, example)["params"], apply)
         if has_image(space):
             return _in_batches(net, _by_parts(module)) if jax.default_backend() == "cpu" else net
-        towers = _by_towers(module, net) if fused_towers.available() else None
+        towers = _by_towers(module, net) if fused_towers.available() and not attention else None
         return net if towers is None else _in_batches(net, towers)
     if recurrent not in CELLS:
         raise UnknownName("recurrent cell", recurrent, CELLS)
-    cell = Recurrent(space, num_params, hidden, activation, deviation, recurrent, recurrent_size)
+    cell = Recurrent(space, num_params, hidden, activation, deviation, recurrent, recurrent_size, attention)
     zeros = np.zeros(recurrent_size, np.float32)
     start = (zeros, zeros) if recurrent == "lstm" else zeros
     return Network(

@@ -32,6 +32,7 @@ class Central(nn.Module):
     deviation: float | None
     cell: str
     size: int
+    attention: int = 0  # as Encoder has it
 
     @nn.compact
     def __call__(self, carry: Tree, observation: Tree) -> NetworkOutput:
@@ -39,7 +40,8 @@ class Central(nn.Module):
         towers = []
         for space, seen in ((self.space["own"], observation["own"]), (self.space, observation)):
             hidden = self.hidden[:1] if self.cell else self.hidden
-            towers.append(Encoder(space, () if has_image(space) else hidden, self.activation)(seen))
+            hidden = () if has_image(space) else hidden
+            towers.append(Encoder(space, hidden, self.activation, attention=self.attention)(seen))
         if self.cell:
             pairs = [_KINDS[self.cell](self.size)(kept, x) for kept, x in zip(carry, towers, strict=True)]
             carry, towers = tuple(kept for kept, _ in pairs), [x for _, x in pairs]
@@ -56,11 +58,12 @@ def central_actor_critic(
     deviation: float | None = None,
     recurrent: str = "",
     recurrent_size: int = 64,
+    attention: int = 0,
 ) -> Network:
     """A network for ``{own, state}`` observations; the arguments are those of ``actor_critic``."""
     if recurrent and recurrent not in CELLS:
         raise UnknownName("recurrent cell", recurrent, CELLS)
-    module = Central(space, num_params, hidden, activation, deviation, recurrent, recurrent_size)
+    module = Central(space, num_params, hidden, activation, deviation, recurrent, recurrent_size, attention)
     zeros = np.zeros(recurrent_size, np.float32)
     one = (zeros, zeros) if recurrent == "lstm" else zeros
     carry: Tree = (one, one) if recurrent else ()

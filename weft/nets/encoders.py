@@ -14,6 +14,7 @@ from weft.core.errors import ConfigError
 from weft.core.specs import Box, Discrete, MultiBinary, MultiDiscrete, Space, SpaceTree
 from weft.core.types import Tree
 from weft.nets.convolution import Convolution, Way, convolve, in_parts
+from weft.nets.entities import SEEN, Entities, entities_of
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "tanh": jnp.tanh,
@@ -86,12 +87,19 @@ class Encoder(nn.Module):
     activation: str = "tanh"
     whole: bool = False  # as CNN has it
     layer_norm: bool = False  # as MLP has it
+    attention: int = 0  # size of an entity's embedding; 0: entities are flattened like the rest
 
     @nn.compact
     def __call__(self, observation: Tree) -> jax.Array:
         """Encode ``[..., *shape]`` leaves to ``[..., features]``."""
-        parts = [self._leaf(space, leaf) for space, leaf in _zip_leaves(self.space, observation)]
-        x = parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
+        kinds = entities_of(self.space) if self.attention else []
+        apart = {name for kind in kinds for name in (kind, f"{kind}{SEEN}")}
+        space = {k: v for k, v in self.space.items() if k not in apart} if kinds else self.space
+        parts = [self._leaf(one, leaf) for one, leaf in _zip_leaves(space, observation)]
+        x = parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1) if parts else jnp.zeros(())
+        if kinds:
+            x = x if parts else jnp.zeros((*observation[f"{kinds[0]}{SEEN}"].shape[:-1], 0))
+            x = jnp.concatenate([x, Entities(tuple(kinds), self.attention)(x, observation)], axis=-1)
         return MLP(self.hidden, self.activation, self.layer_norm)(x) if self.hidden else x
 
     def _leaf(self, space: Space, x: jax.Array) -> jax.Array:
