@@ -15,7 +15,7 @@ from command_line import SMALL, Weft
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ("pppo CartPole-v1", "unknown algorithm 'pppo'. Did you mean 'ppo'?"),
+        ("pppo CartPole-v1", "unknown algorithm 'pppo'. Did you mean 'ppo'"),
         ("ppo CartPol-v1", "unknown environment 'CartPol-v1'. Did you mean 'CartPole-v1'"),
         ("ppo weft:CartPol-v1", "unknown environment 'weft:CartPol-v1'. Did you mean 'weft:CartPole-v1'"),
         ("ppo nowhere:thing", "unknown kind of environment 'nowhere'"),

@@ -7,6 +7,7 @@ so that what else is to be seen of a cell is looked at in the same test.
 from __future__ import annotations
 
 import gymnasium as gym
+import jax
 import pytest
 from cells import (
     ALGORITHMS,
@@ -30,6 +31,7 @@ from weft.algorithms import registry
 from weft.core.errors import ConfigError, PlanError
 from weft.envs.native import NativeFactory
 from weft.envs.vectoriser import VectoriserFactory
+from weft.ops.statistics import RunningStatistics
 from weft.plans import catalogue, parse
 from weft.runtimes.prepare.config import RunConfig, prepare
 
@@ -127,7 +129,17 @@ def test_one_lane_is_the_same_batches_and_so_the_same_bits():
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if (name, "replicated") not in REFUSED])
 def test_replicas_in_one_process_learn_what_one_learns(algorithm, environment):
-    assert farthest(reference(algorithm, environment, 2), reference(algorithm, environment, 1)) < TOLERANCE
+    two, one = (without_counts(reference(algorithm, environment, replicas)) for replicas in (2, 1))
+    assert farthest(two, one) < TOLERANCE
+
+
+def without_counts(params):
+    """Running statistics count the records of one replica."""
+    return jax.tree.map(
+        lambda x: x._replace(seen=0) if isinstance(x, RunningStatistics) else x,
+        params,
+        is_leaf=lambda x: isinstance(x, RunningStatistics),
+    )
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)

@@ -92,8 +92,8 @@ def test_trees_are_walked_and_rebuilt():
 def test_the_first_of_an_episode():
     flags = np.array([False, True, False, True]), np.array([False, False, True, True])
     assert Timestep(None, None, *flags).first.tolist() == [False, True, True, True]
-    reward = np.zeros((3, 4))
-    assert Unroll(*[None] * 4, reward, *[None] * 6).steps == 12
+    reward, flag = np.zeros((3, 4, 2)), np.zeros((3, 4), np.bool_)  # of two agents: a step is the environment's
+    assert Unroll(*[None] * 4, reward, flag, *[None] * 5).steps == 12
 
 
 def test_a_key_belongs_to_seed_fragment_index_and_step():

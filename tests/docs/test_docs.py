@@ -92,6 +92,7 @@ def begins_nothing(monkeypatch):
     import weft.cli.lists
     import weft.cli.record
     import weft.cli.show
+    import weft.cli.sweep
     import weft.cli.train
     import weft.runtimes.loop.train  # before prepare is replaced: it would keep what it found
     import weft.runtimes.prepare.config
@@ -105,6 +106,7 @@ def begins_nothing(monkeypatch):
     monkeypatch.setattr(weft.cli.evaluate, "_evaluate", stop)
     monkeypatch.setattr(weft.cli.record, "_record", stop)
     monkeypatch.setattr(weft.cli.league, "_play", stop)
+    monkeypatch.setattr(weft.cli.sweep, "_train", stop)
     monkeypatch.setattr(weft.cli.show, "_draw_run", stop)
     monkeypatch.setattr(weft.cli.lists, "_envs", stop)
     monkeypatch.setattr(weft.runtimes.prepare.config, "prepare", stop)
