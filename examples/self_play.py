@@ -15,7 +15,7 @@ import weft
 
 STAKES = np.array(
     [(1, 2, 3), (3, 1, 2), (2, 3, 1)]
-)  # what a win with rock, paper, scissors is worth in the three games
+)  # what a win with rock, paper or scissors is worth, by game
 BEATS = np.array([(0, 0, 1), (1, 0, 0), (0, 1, 0)])  # the row beats the column
 
 PLAYER = weft.PPO(
@@ -36,7 +36,7 @@ def main(steps: int = 300_000, **settings: Any) -> weft.Run:
     learns = weft.SelfPlay(of=PLAYER, opponents="latest", every=4)
     run = weft.train(learns, "weft:Roshambo-v0", envs=64, steps=steps, seed=1, run="roshambo", **settings)
     gain = np.mean([exploitability(strategy, game) for strategy, game in zip(strategies(run), STAKES, strict=True)])
-    print(f"return of a best reply to it: {gain:.3f} a round, against even play it is 0.667; kept in {run.folder}")
+    print(f"return of a best reply to it: {gain:.3f} a round, against even play it is 0.667, kept in {run.folder}")
     return run
 
 
