@@ -13,9 +13,7 @@ import numpy as np
 
 import weft
 
-STAKES = np.array(
-    [(1, 2, 3), (3, 1, 2), (2, 3, 1)]
-)  # what a win with rock, paper or scissors is worth, by game
+STAKES = np.array([(1, 2, 3), (3, 1, 2), (2, 3, 1)])  # what a win with rock, paper or scissors is worth, by game
 BEATS = np.array([(0, 0, 1), (1, 0, 0), (0, 1, 0)])  # the row beats the column
 
 PLAYER = weft.PPO(

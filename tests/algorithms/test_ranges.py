@@ -32,6 +32,7 @@ EDGES = {
     "epochs": (0, 1),
     "minibatches": (0, 1),
     "recurrent_size": (0, 1),
+    "attention": (-4, 0),
     "hidden": ((8, 0), (1,)),
     "discount": (1.001, 1.0),
     "trace_decay": (-0.001, 0.0),
