@@ -12,7 +12,7 @@ from jax import export
 
 from weft.core.specs import Box, Discrete
 from weft.nets import actor_critic, apply_batch, fused_towers
-from weft.nets.fused_towers import Shape, fits, plain, run
+from weft.nets.fused_towers import Shape, fits, packed, plain, run, starts
 
 pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
 GPU = jax.default_backend() == "gpu"
@@ -51,7 +51,7 @@ def test_values_and_gradients_are_those_of_the_layers(rows, features, hidden, ou
 
         return jax.jit(jax.value_and_grad(of, (0, 1), has_aux=True))(towers, x)
 
-    fused = loss(lambda towers, x: run(shape, towers, x))
+    fused = loss(lambda towers, x: run(shape, starts(towers), packed(towers), x))
     layers = loss(lambda towers, x: tuple(plain(each, activation, x) for each in towers))
     close(fused, layers)
 
@@ -77,7 +77,7 @@ def test_they_compile_for_a_gpu_as_far_as_can_be_seen_without_one():
     towers = tuple(tower(each, seed) for seed, each in enumerate(sizes))
 
     def loss(towers, x):
-        return sum(y.sum() for y in run(Shape(sizes, "tanh"), towers, x))
+        return sum(y.sum() for y in run(Shape(sizes, "tanh"), starts(towers), packed(towers), x))
 
     allowed = [export.DisabledSafetyCheck.custom_call("__gpu$xla.gpu.triton")]
     made = export.export(jax.jit(jax.grad(loss)), platforms=["cuda"], disabled_checks=allowed)

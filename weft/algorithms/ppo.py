@@ -15,6 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 
 from weft.algorithms.actor_critic import ActorCritic
 from weft.core.errors import ConfigError
@@ -144,12 +145,16 @@ class PPO(ActorCritic):
         rule = self.rule(state.step)
         entropy_cost = linear(self.entropy_cost, self.entropy_cost_end, self.spec.learn_steps)(state.step)
         names: list[str] = []  # of what the loss measures; known once it is traced
+        weights, network = ravel_pytree(params.network)  # one vector from update to update: few operations each
+
+        def loss(weights: Array, minibatch: Samples) -> tuple[jax.Array, Metrics]:
+            return self.loss(network(weights), minibatch, entropy_cost)
 
         def update(carry: Update, minibatch: Samples) -> tuple[Update, jax.Array]:
-            gradients, metrics = jax.grad(self.loss, has_aux=True)(carry.network, minibatch, entropy_cost)
-            gradients, metrics = mean_over_replicas((gradients, metrics))
-            changes, optimizer = rule.update(gradients, carry.optimizer, carry.network)
-            new = Update(optax.apply_updates(carry.network, changes), optimizer, carry.moved)
+            gradient, metrics = jax.grad(loss, has_aux=True)(carry.weights, minibatch)
+            gradient, metrics = mean_over_replicas((gradient, metrics))
+            change, optimizer = rule.update(gradient, carry.optimizer, carry.weights)
+            new = Update(carry.weights + change, optimizer, carry.moved)
             names[:] = metrics
             if self.target_kl is not None:  # once it has moved too far, the batch changes nothing more
                 moved = carry.moved | (metrics["approx_kl"] > self.target_kl)
@@ -159,10 +164,10 @@ class PPO(ActorCritic):
         def epoch(carry: Update, key: jax.Array) -> tuple[Update, jax.Array]:
             return jax.lax.scan(update, carry, shuffle(samples, key, self.minibatches))
 
-        start = Update(params.network, state.optimizer, jnp.zeros((), jnp.bool_))
+        start = Update(weights, state.optimizer, jnp.zeros((), jnp.bool_))
         keys = jax.random.split(jax.random.fold_in(state.key, state.step), self.epochs)
         end, metrics = jax.lax.scan(epoch, start, keys)
-        new = TrainState(params._replace(network=end.network), end.optimizer, state.step + 1, state.key)
+        new = TrainState(params._replace(network=network(end.weights)), end.optimizer, state.step + 1, state.key)
         return new, dict(zip(names, metrics.mean((0, 1)), strict=True))
 
     def _prepare(self, params: Params, batch: Unroll) -> tuple[Params, Samples]:
@@ -298,7 +303,7 @@ class Samples(NamedTuple):
 class Update(NamedTuple):
     """What one update passes to the next."""
 
-    network: Tree
+    weights: Array  # the network's, as one vector
     optimizer: Tree
     moved: Array  # [] bool: the policy has moved further than target_kl
 

@@ -184,10 +184,11 @@ def _by_towers(module: FeedForward, net: Network) -> Batch | None:
     """Both towers in one kernel, on a GPU; None where they do not fit."""
     schema = jax.eval_shape(net.init, jax.eval_shape(lambda: jax.random.key(0)))
     shape = fused_towers.Shape(tuple(_sizes(tower) for tower in _towers(schema)), module.activation)
+    places = _towers(fused_towers.starts(schema))
 
     def batch(params: Tree, observation: Tree) -> tuple[jax.Array, jax.Array]:
         features: Any = jax.vmap(lambda x: Encoder(module.space, ()).apply({}, x))(observation)
-        logits, value = fused_towers.run(shape, _towers(params), features)
+        logits, value = fused_towers.run(shape, places, fused_towers.packed(params), features)
         if module.deviation is not None:
             log_std = jnp.broadcast_to(params["_Head_0"]["log_std"], logits.shape)
             logits = jnp.concatenate([logits, log_std], axis=-1)
@@ -196,8 +197,8 @@ def _by_towers(module: FeedForward, net: Network) -> Batch | None:
     return batch if fused_towers.fits(shape) else None
 
 
-def _towers(params: Tree) -> tuple[fused_towers.Tower, ...]:
-    """The layers of policy and critic, each with its head."""
+def _towers(params: Tree) -> tuple[tuple[tuple[Any, Any], ...], ...]:
+    """Kernel and bias of the layers of policy and critic, each with its head."""
     heads = params["_Head_0"]["Dense_0"], params["Dense_0"]
     encoders = params["Encoder_0"]["MLP_0"], params["Encoder_1"]["MLP_0"]
     return tuple(
@@ -206,5 +207,5 @@ def _towers(params: Tree) -> tuple[fused_towers.Tower, ...]:
     )
 
 
-def _sizes(tower: fused_towers.Tower) -> tuple[int, ...]:
+def _sizes(tower: tuple[tuple[Any, Any], ...]) -> tuple[int, ...]:
     return tower[0][0].shape[0], *(kernel.shape[1] for kernel, _ in tower)

@@ -5,19 +5,24 @@ sums and activations is a kernel of its own. Here a block of rows goes through b
 goes through them again, and each block leaves its part of the params' gradients, all in one array; their sum is the
 gradient. Nothing is added atomically, so that it is the same each time.
 
+All params come as one vector, and their gradient is one. Where the learner keeps them as a vector too, nothing is
+copied between an update and the next pass: XLA sees that a vector cut into leaves and joined again is the vector.
+
 Written in Pallas for Triton. On anything but an NVIDIA GPU the same calls compute layer by layer.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from weft.core.types import Tree
 
 ROWS = {"forward": 64, "backward": 32}
 """Of a block, at most."""
@@ -31,6 +36,8 @@ ACTIVATIONS = ("tanh", "relu")
 
 Layer = tuple[jax.Array, jax.Array]  # kernel [n, m], bias [m]
 Tower = tuple[Layer, ...]
+Places = tuple[tuple[tuple[int, int], ...], ...]
+"""Where kernel and bias of each layer of each tower begin in the vector of all params."""
 
 
 class Shape(NamedTuple):
@@ -61,34 +68,48 @@ def available() -> bool:
     return True
 
 
-def run(shape: Shape, towers: Sequence[Tower], x: jax.Array) -> tuple[jax.Array, ...]:
-    """Both towers' outputs, ``[N, outputs]`` each, for features ``x`` ``[N, features]``; float32."""
-    return _run(shape, tuple(towers), x)
+def starts(params: Tree) -> Tree:
+    """Where each leaf of ``params`` begins in ``packed(params)``."""
+    leaves, structure = jax.tree.flatten(params)
+    sizes = [int(np.prod(leaf.shape)) for leaf in leaves]
+    return jax.tree.unflatten(structure, [int(n) for n in np.cumsum([0, *sizes[:-1]])])
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _run(shape: Shape, towers: tuple[Tower, ...], x: jax.Array) -> tuple[jax.Array, ...]:
-    layers = partial(_layers, shape)
-    kernel = _unmapped(partial(_forward, shape), layers)
+def packed(params: Tree) -> jax.Array:
+    """All leaves as one vector, in the order in which ``jax.flatten_util.ravel_pytree`` has them too."""
+    return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(params)])
+
+
+def run(shape: Shape, places: Places, params: jax.Array, x: jax.Array) -> tuple[jax.Array, ...]:
+    """Both towers' outputs, ``[N, outputs]`` each, for packed params and features ``x`` ``[N, features]``; float32."""
+    return _run(shape, places, params, x)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _run(shape: Shape, places: Places, params: jax.Array, x: jax.Array) -> tuple[jax.Array, ...]:
+    layers = partial(_layers, shape, places)
+    kernel = _unmapped(partial(_forward, shape, places), layers)
     if shape.interpret:
-        return kernel(towers, x)  # type: ignore[no-any-return]
-    outputs: tuple[jax.Array, ...] = jax.lax.platform_dependent(towers, x, cuda=kernel, default=layers)
+        return kernel(params, x)  # type: ignore[no-any-return]
+    outputs: tuple[jax.Array, ...] = jax.lax.platform_dependent(params, x, cuda=kernel, default=layers)
     return outputs
 
 
-def _run_forward(shape: Shape, towers: tuple[Tower, ...], x: jax.Array) -> tuple[Any, Any]:
-    return _run(shape, towers, x), (towers, x)
+def _run_forward(shape: Shape, places: Places, params: jax.Array, x: jax.Array) -> tuple[Any, Any]:
+    return _run(shape, places, params, x), (params, x)
 
 
-def _run_backward(shape: Shape, kept: tuple[Any, Any], given: tuple[jax.Array, ...]) -> tuple[Any, jax.Array]:
-    towers, x = kept
+def _run_backward(
+    shape: Shape, places: Places, kept: tuple[jax.Array, jax.Array], given: tuple[jax.Array, ...]
+) -> tuple[jax.Array, jax.Array]:
+    params, x = kept
     # Of the features as the plain layers have it: nobody asks for it as a rule, and then it is not computed.
-    _, of_features = jax.vjp(lambda x: _layers(shape, towers, x), x)
-    layers = partial(_layers_backward, shape)
-    kernel = _unmapped(partial(_backward, shape), layers)
+    _, of_features = jax.vjp(lambda x: _layers(shape, places, params, x), x)
+    layers = partial(_layers_backward, shape, places)
+    kernel = _unmapped(partial(_backward, shape, places), layers)
     if shape.interpret:
-        return kernel(towers, x, given), of_features(given)[0]
-    gradient = jax.lax.platform_dependent(towers, x, given, cuda=kernel, default=layers)
+        return kernel(params, x, given), of_features(given)[0]
+    gradient = jax.lax.platform_dependent(params, x, given, cuda=kernel, default=layers)
     return gradient, of_features(given)[0]
 
 
@@ -116,32 +137,55 @@ def plain(tower: Tower, activation: str, x: jax.Array) -> jax.Array:
     return x @ tower[-1][0] + tower[-1][1]
 
 
-def _layers(shape: Shape, towers: tuple[Tower, ...], x: jax.Array) -> tuple[jax.Array, ...]:
+def _layers(shape: Shape, places: Places, params: jax.Array, x: jax.Array) -> tuple[jax.Array, ...]:
+    def layer(place: tuple[int, int], n: int, m: int) -> Layer:
+        kernel, bias = place
+        return params[kernel : kernel + n * m].reshape(n, m), params[bias : bias + m]
+
+    towers = (tuple(map(layer, each, sizes, sizes[1:])) for each, sizes in zip(places, shape.towers, strict=True))
     return tuple(plain(tower, shape.activation, x) for tower in towers)
 
 
 def _layers_backward(
-    shape: Shape, towers: tuple[Tower, ...], x: jax.Array, given: tuple[jax.Array, ...]
-) -> tuple[Tower, ...]:
-    _, back = jax.vjp(lambda towers: _layers(shape, towers, x), towers)
-    gradient: tuple[Tower, ...] = back(given)[0]
+    shape: Shape, places: Places, params: jax.Array, x: jax.Array, given: tuple[jax.Array, ...]
+) -> jax.Array:
+    _, back = jax.vjp(lambda params: _layers(shape, places, params, x), params)
+    gradient: jax.Array = back(given)[0]
     return gradient
 
 
 # ---- the kernels -----------------------------------------------------------------------------------------------------
 
 
-def _forward(shape: Shape, towers: tuple[Tower, ...], x: jax.Array) -> tuple[jax.Array, ...]:
+class _Matrix(NamedTuple):
+    """A leaf inside the vector of all params, while a kernel runs; of a bias ``n`` is 0."""
+
+    params: Any  # a reference to the vector
+    start: int
+    n: int
+    m: int
+
+
+def _inside(shape: Shape, places: Places, params: Any) -> list[list[tuple[_Matrix, _Matrix]]]:
+    """The layers of each tower."""
+    return [
+        [
+            (_Matrix(params, kernel, n, m), _Matrix(params, bias, 0, m))
+            for (kernel, bias), n, m in zip(place, sizes, sizes[1:], strict=False)
+        ]
+        for place, sizes in zip(places, shape.towers, strict=True)
+    ]
+
+
+def _forward(shape: Shape, places: Places, params: jax.Array, x: jax.Array) -> tuple[jax.Array, ...]:
     from jax.experimental import pallas as pl
 
     count = x.shape[0]
     rows = _rows(count, "forward")
-    leaves, structure = jax.tree.flatten(towers)
 
-    def kernel(x_ref: Any, *refs: Any) -> None:
-        params = jax.tree.unflatten(structure, refs[: len(leaves)])
+    def kernel(x_ref: Any, params_ref: Any, *outs: Any) -> None:
         at, which = pl.program_id(0) * rows + jnp.arange(rows), pl.program_id(1)
-        for k, (tower, out) in enumerate(zip(params, refs[len(leaves) :], strict=True)):
+        for k, (tower, out) in enumerate(zip(_inside(shape, places, params_ref), outs, strict=True)):
 
             @pl.when(which == k)
             def _(tower: Any = tower, out: Any = out) -> None:
@@ -152,56 +196,55 @@ def _forward(shape: Shape, towers: tuple[Tower, ...], x: jax.Array) -> tuple[jax
     call = pl.pallas_call(
         kernel,
         out_shape=outputs,
-        grid=(pl.cdiv(count, rows), len(towers)),
+        grid=(pl.cdiv(count, rows), len(shape.towers)),
         interpret=shape.interpret,
         compiler_params=_params(WARPS["forward"]),
         name="towers_forward",
     )
-    return tuple(call(x, *leaves))
+    return tuple(call(x, params))
 
 
-def _backward(shape: Shape, towers: tuple[Tower, ...], x: jax.Array, given: tuple[jax.Array, ...]) -> tuple[Tower, ...]:
+def _backward(shape: Shape, places: Places, params: jax.Array, x: jax.Array, given: tuple[jax.Array, ...]) -> jax.Array:
     from jax.experimental import pallas as pl
 
-    count = x.shape[0]
+    count, length = x.shape[0], params.shape[0]
     rows = _rows(count, "backward")
     blocks = min(BLOCKS, pl.cdiv(count, rows))
     turns = pl.cdiv(count, rows * blocks)
-    leaves, structure = jax.tree.flatten(towers)
-    sizes = [int(np.prod(leaf.shape)) for leaf in leaves]
-    starts = [int(n) for n in np.cumsum([0, *sizes])]
-    places = jax.tree.unflatten(structure, starts[:-1])  # of each leaf in a block's row
 
-    def kernel(x_ref: Any, *refs: Any) -> None:
-        params, out = jax.tree.unflatten(structure, refs[: len(leaves)]), refs[-1]
+    def kernel(x_ref: Any, params_ref: Any, *refs: Any) -> None:
+        *given_refs, out = refs
         block, which = pl.program_id(0), pl.program_id(1)
-        for k, (tower, dy_ref) in enumerate(zip(params, refs[len(leaves) : -1], strict=True)):
+        for k, (tower, dy_ref) in enumerate(zip(_inside(shape, places, params_ref), given_refs, strict=True)):
 
             @pl.when(which == k)
-            def _(tower: Any = tower, dy_ref: Any = dy_ref, place: Any = places[k]) -> None:
+            def _(tower: Any = tower, dy_ref: Any = dy_ref) -> None:
                 def turn(i: Any, sums: list[Any]) -> list[Any]:
                     at = (block * turns + i) * rows + jnp.arange(rows)
                     x = _load(x_ref, at, count, x_ref.shape[1])
                     found = _gradient(shape, tower, x, _load(dy_ref, at, count, dy_ref.shape[1]))
                     return [one + new for one, new in zip(sums, found, strict=True)]
 
-                zeros = [jnp.zeros([_wide(n) for n in ref.shape], jnp.float32) for layer in tower for ref in layer]
+                leaves = [leaf for layer in tower for leaf in layer]
+                zeros = [jnp.zeros([_wide(n) for n in (leaf.n, leaf.m) if n], jnp.float32) for leaf in leaves]
                 sums = turn(0, zeros) if turns == 1 else jax.lax.fori_loop(0, turns, turn, zeros)
-                for value, ref, start in zip(sums, jax.tree.leaves(tower), jax.tree.leaves(place), strict=True):
-                    _put(out, block, start, ref.shape, value)
+                for value, leaf in zip(sums, leaves, strict=True):
+                    _put(out, block, leaf, value)
 
     call = pl.pallas_call(
         kernel,
-        out_shape=jax.ShapeDtypeStruct((blocks, starts[-1]), jnp.float32),
-        grid=(blocks, len(towers)),
+        out_shape=jax.ShapeDtypeStruct((blocks, length), jnp.float32),
+        grid=(blocks, len(shape.towers)),
         interpret=shape.interpret,
         compiler_params=_params(WARPS["backward"]),
         name="towers_backward",
     )
-    total = jnp.sum(call(x, *leaves, *given), axis=0)
-    parts = [total[a:b].reshape(leaf.shape) for a, b, leaf in zip(starts, starts[1:], leaves, strict=False)]
-    gradient: tuple[Tower, ...] = jax.tree.unflatten(structure, parts)
-    return gradient
+    total: jax.Array = jnp.sum(call(x, params, *given), axis=0)
+    computed = np.zeros(length, np.bool_)
+    for tower in _inside(shape, places, None):
+        for leaf in (leaf for layer in tower for leaf in layer):
+            computed[leaf.start : leaf.start + max(leaf.n, 1) * leaf.m] = True
+    return total if computed.all() else jnp.where(computed, total, 0.0)  # what no tower has, nobody has written
 
 
 def _gradient(shape: Shape, tower: Any, x: Any, delta: Any) -> list[Any]:
@@ -212,7 +255,7 @@ def _gradient(shape: Shape, tower: Any, x: Any, delta: Any) -> list[Any]:
         found = [_dot(seen[k], delta, 0, 0), jnp.sum(delta, axis=0), *found]
         if k:
             slope = 1.0 - seen[k] * seen[k] if shape.activation == "tanh" else jnp.where(seen[k] > 0.0, 1.0, 0.0)
-            delta = _dot(delta, _weights(tower[k][0]), 1, 1) * slope
+            delta = _dot(delta, _leaf(tower[k][0]), 1, 1) * slope
     return found
 
 
@@ -220,7 +263,7 @@ def _through(shape: Shape, tower: Any, x: Any) -> list[Any]:
     """What enters each layer, and last what leaves the last, ``[rows, wide]``; ``tower`` holds references."""
     seen = [x]
     for k, (weights, bias) in enumerate(tower):
-        y = _dot(seen[-1], _weights(weights), 1, 0) + _vector(bias)[None, :]
+        y = _dot(seen[-1], _leaf(weights), 1, 0) + _leaf(bias)[None, :]
         if k < len(tower) - 1:
             y = jnp.tanh(y) if shape.activation == "tanh" else jnp.maximum(y, 0.0)
         seen.append(y)
@@ -263,28 +306,29 @@ def _store(ref: Any, at: Any, count: int, columns: int, value: Any) -> None:
     triton.store(ref.at[at[:, None], across[None, :]], value, mask=inside)
 
 
-def _weights(ref: Any) -> Any:
-    return _load(ref, jnp.arange(_wide(ref.shape[0])), ref.shape[0], ref.shape[1])
+def _where(leaf: _Matrix) -> tuple[Any, Any]:
+    """The places of a leaf in the vector, ``[wide n, wide m]`` or ``[wide m]``, and which of them are its own."""
+    across = jnp.arange(_wide(leaf.m))
+    if not leaf.n:
+        return leaf.start + across, across < leaf.m
+    down = jnp.arange(_wide(leaf.n))
+    own = (down[:, None] < leaf.n) & (across[None, :] < leaf.m)
+    return leaf.start + down[:, None] * leaf.m + across[None, :], own
 
 
-def _vector(ref: Any) -> Any:
+def _leaf(leaf: _Matrix) -> Any:
     from jax.experimental.pallas import triton
 
-    across = jnp.arange(_wide(ref.shape[0]))
-    return triton.load(ref.at[across], mask=across < ref.shape[0], other=0.0)
+    at, own = _where(leaf)
+    return triton.load(leaf.params.at[at], mask=own, other=0.0)
 
 
-def _put(out: Any, block: Any, start: int, shape: tuple[int, ...], value: Any) -> None:
+def _put(out: Any, block: Any, leaf: _Matrix, value: Any) -> None:
     """A leaf's gradient into a block's row."""
     from jax.experimental.pallas import triton
 
-    if len(shape) == 1:
-        across = jnp.arange(value.shape[0])
-        triton.store(out.at[block, start + across], value, mask=across < shape[0])
-        return
-    down, across = jnp.arange(value.shape[0]), jnp.arange(value.shape[1])
-    inside = (down[:, None] < shape[0]) & (across[None, :] < shape[1])
-    triton.store(out.at[block, start + down[:, None] * shape[1] + across[None, :]], value, mask=inside)
+    at, own = _where(leaf)
+    triton.store(out.at[block, at], value, mask=own)
 
 
 def _params(warps: int) -> Any:
