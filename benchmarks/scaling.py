@@ -1,13 +1,15 @@
 """Trained steps per second by the number of env workers: ``python -m benchmarks.scaling [--workers 1 2 4 …]``.
 
 For a machine with many cores and a GPU. Each plan runs as a user would run it; beside it what as many processes reach
-by stepping alone, measured in the same call. ``busy`` is the share of its time that a stage's sides worked, ``GPU``
-the card's own utilisation (nvidia-smi), sampled while the run was steady. One run of each: no spread.
+by stepping alone, measured in the same call: the same slices of environments in turn, with random actions, since a
+game that is played costs more than one that stands still. ``busy`` is the share of its time that a stage's sides
+worked, ``GPU`` the card's own utilisation (nvidia-smi), sampled while the run was steady. One run of each: no spread.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import shutil
@@ -41,20 +43,21 @@ ENVIRONMENTS = {  # as Weft knows them, and how they are to be stepped; Pong's o
 }
 
 
-def stepping(name: str, envs: int, workers: int, seconds: float) -> float:
-    """Env steps per second of ``workers`` processes that do nothing else."""
+def stepping(name: str, envs: int, workers: int, seconds: float, ring: int = 1) -> float:
+    """Env steps per second of ``workers`` processes that do nothing else, each with ``envs`` in ``ring`` slices."""
     spawn = multiprocessing.get_context("spawn")
     with spawn.Pool(workers) as pool:
-        pool.starmap(_step_for, [(name, envs, 0.1)] * workers)  # started, and warm
-        return float(sum(pool.starmap(_step_for, [(name, envs, seconds)] * workers)))
+        pool.starmap(_step_for, [(name, envs, ring, 0.1)] * workers)  # started, and warm
+        return float(sum(pool.starmap(_step_for, [(name, envs, ring, seconds)] * workers)))
 
 
-def _step_for(name: str, envs: int, seconds: float) -> float:
-    step = _stepper(name, envs)
+def _step_for(name: str, envs: int, ring: int, seconds: float) -> float:
+    slices = [_stepper(name, envs // ring) for _ in range(ring)]
     began, steps = time.perf_counter(), 0
     while time.perf_counter() - began < seconds:
-        step()
-        steps += envs
+        for step in slices:
+            step()
+        steps += envs // ring * ring
     return steps / (time.perf_counter() - began)
 
 
@@ -66,8 +69,8 @@ def _stepper(name: str, envs: int) -> Callable[[], None]:
         gym.register_envs(ale_py)
         games = gym.make_vec(PONG, envs, vectorization_mode="vector_entry_point", num_threads=1)
         games.reset(seed=0)
-        still = np.zeros(envs, np.int64)
-        return lambda: games.step(still) and None
+        actions = itertools.cycle(np.random.default_rng(0).integers(0, 6, (1000, envs)))
+        return lambda: games.step(next(actions)) and None
     made = [costly.make(name) for _ in range(envs)]
     for env in made:
         env.reset(seed=0)
@@ -153,9 +156,9 @@ def main(arguments: list[str]) -> int:
     print(machine.describe(), flush=True)
     outcomes = []
     for name in flags.environments:
-        flags.rates = {name: stepping(name, flags.envs, 1, 1.0)}
+        flags.rates = {name: stepping(name, flags.envs, 1, 1.0, flags.ring)}
         for workers in flags.workers:
-            limit = stepping(name, flags.envs, workers, 2.0)
+            limit = stepping(name, flags.envs, workers, 3.0, flags.ring)
             print(f"{name}: {workers} × {flags.envs}: stepping alone {limit:,.0f}", flush=True)
             for plan in flags.plans:
                 found = measure(name, PLANS[plan].format(n=workers), workers, flags)
