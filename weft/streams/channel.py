@@ -13,7 +13,7 @@ that waits must look at every channel first: look, wait, look again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
@@ -181,6 +181,14 @@ class Reader(Protocol):
     @property
     def unread(self) -> int:
         """Messages that can be received without waiting."""
+        ...
+
+    def announce(self, told: Callable[[], None]) -> bool:
+        """Call ``told`` now, and from any thread whenever a look at this reader may find something new.
+
+        So a side with thousands of readers need not look at each when its bell rings. Returns False, and calls
+        nothing, where the channel cannot tell.
+        """
         ...
 
     def close(self) -> None:
