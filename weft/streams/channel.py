@@ -22,7 +22,7 @@ import numpy as np
 
 from weft.core.delivery import Delivery
 from weft.core.errors import ConfigError
-from weft.streams.schema import ArraySpec, ArraySpecs, SlotLayout, array_specs_from_json
+from weft.streams.schema import ArraySpec, ArraySpecs, SlotLayout, array_specs_from_json, slot_layout
 
 __all__ = [
     "ArraySpec",
@@ -80,7 +80,7 @@ class ChannelSpec:
     @cached_property
     def layout(self) -> SlotLayout:
         """Where the arrays lie in a slot."""
-        return SlotLayout(self.arrays)
+        return slot_layout(self.arrays)
 
     @property
     def message_bytes(self) -> int:

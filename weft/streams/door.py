@@ -56,7 +56,7 @@ class Door:
 
     def __init__(self, context: zmq.Context[Any], socket: zmq.Socket[bytes], address: Address, max_bytes: int) -> None:
         self._socket, self._listener = socket, address.listener
-        awaited = 1 if (sharing := shared(address.token)) is None else sharing.count
+        awaited = 1 if (sharing := shared(address.token)) is None else sharing.channels
         # Where thousands are awaited they may come at once: strangers then cost up to an eighth of what those may.
         self._most = max(2, min(_MOST, _MEMORY // max_bytes), min(_MOST_OF_MANY, awaited // 8))
         self._undecided: set[int] = set()  # descriptors of connections that have brought no message

@@ -23,16 +23,16 @@ _BACKLOG = 4096
 
 
 class Shared(NamedTuple):
-    """What a token says: the ``number`` of a channel among the ``count`` that share a listener."""
+    """What a token says: the ``number`` of a channel among the ``channels`` that share a listener."""
 
     group: str
-    count: int
+    channels: int
     number: int
 
     @property
     def token(self) -> str:
         """As text; ``shared`` reads it."""
-        return f"{self.group}.{self.count}.{self.number}"
+        return f"{self.group}.{self.channels}.{self.number}"
 
 
 def shared(token: str) -> Shared | None:
