@@ -16,7 +16,7 @@ import numpy as np
 from weft.core.delivery import Delivery
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec, Message, Reader, Writer
-from weft.streams.registry import create, open_reader, open_writer
+from weft.streams.registry import create, create_together, open_reader, open_writer
 from weft.streams.schema import array_specs
 
 SIMPLE = array_specs({"a": np.zeros((3, 2), np.float32), "b": np.zeros(4, np.int64)})
@@ -32,11 +32,20 @@ def eventually(true: Callable[[], Any], seconds: float = 5.0) -> bool:
     return True
 
 
+SHARED = "-shared"
+"""After a scheme: the channel is the second of three at one listener, and the first has its reader in this process."""
+
+
 class Channel:
     """A channel with bells, and ends opened when asked for; closes everything."""
 
     def __init__(self, scheme: str, specs: Any = SIMPLE, capacity: int = 4, delivery: Delivery = BLOCK) -> None:
-        self.created = create(ChannelSpec("unroll", specs, capacity, delivery, scheme))
+        asked = ChannelSpec("unroll", specs, capacity, delivery, scheme.removesuffix(SHARED))
+        if scheme.endswith(SHARED):
+            self._neighbour, self.created, self._last = create_together([asked] * 3)
+            self._beside = [self._neighbour, self._last]
+        else:
+            self.created, self._beside = create(asked), []
         self.spec = ChannelSpec.from_json(self.created.spec.to_json())
         self.writer_bell, self.reader_bell, self.bells = Bell(), Bell(), [Bell()]
         self._ends: list[Writer | Reader] = []
@@ -48,6 +57,9 @@ class Channel:
         return end
 
     def reader(self, bell: Bell | None = None, **fields: Any) -> Reader:
+        if self._beside and self._neighbour is not None and self.spec.delivery is BLOCK:
+            self._ends.append(open_reader(self._neighbour.spec, self.reader_bell, self.writer_bell))
+            self._neighbour = None  # type: ignore[assignment]
         end = open_reader(replace(self.spec, **fields), bell or self.reader_bell, self.writer_bell)
         self._ends.append(end)
         return end
@@ -61,7 +73,8 @@ class Channel:
     def __exit__(self, *_: object) -> None:
         for end in reversed(self._ends):  # readers first: a writer waits for its reader
             end.close()
-        self.created.close()
+        for created in (self.created, *self._beside):
+            created.close()
         for bell in (self.writer_bell, self.reader_bell, *self.bells):
             bell.close()
 

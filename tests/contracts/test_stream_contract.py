@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from channels import BLOCK, LATEST, SIMPLE, Channel, arrays, eventually, got, nothing_leaks
+from channels import BLOCK, LATEST, SHARED, SIMPLE, Channel, arrays, eventually, got, nothing_leaks
 
 from weft.core.delivery import Delivery
 from weft.core.errors import ChannelClosed, ChannelError, SchemaMismatch, UnknownName
@@ -23,7 +23,7 @@ from weft.streams.registry import LOCAL_SCHEMES, SCHEMES, SOCKET_SCHEMES, create
 from weft.streams.schema import ArraySpec, array_specs
 
 
-@pytest.fixture(params=SCHEMES)
+@pytest.fixture(params=[*SCHEMES, *(scheme + SHARED for scheme in SOCKET_SCHEMES)])
 def scheme(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -334,7 +334,7 @@ def test_an_end_opened_anew_goes_on(scheme: str) -> None:
             writer.send(arrays(number), Stamp(sequence=number))
         reader.release(got(reader))
         assert got(reader).place == 1
-        if scheme in SOCKET_SCHEMES:  # the release is on its way
+        if channel.spec.scheme in SOCKET_SCHEMES:  # the release is on its way
             assert eventually(lambda: writer.unreleased == 2)
         reader.close()
         again = channel.reader()
@@ -421,4 +421,4 @@ def test_which_schemes_are_for_one_host() -> None:
 
 def test_no_address_yet(scheme: str) -> None:
     with pytest.raises(ChannelError, match=r"unroll.*create\(\) first"):
-        open_writer(ChannelSpec("unroll", SIMPLE, 1, BLOCK, scheme), Bell.from_fd(-1), [])
+        open_writer(ChannelSpec("unroll", SIMPLE, 1, BLOCK, scheme.removesuffix(SHARED)), Bell.from_fd(-1), [])

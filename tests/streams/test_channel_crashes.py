@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from channels import LATEST, Channel, eventually, got, nothing_leaks
+from channels import LATEST, SHARED, Channel, eventually, got, nothing_leaks
 from far_end import SIZE, FarEnd, value
 
 from weft.core.errors import ChannelClosed
@@ -30,7 +30,7 @@ def far_end(channel: Channel, role: str, first: int = 0, count: int = 0, then: s
     return FarEnd(role, channel.spec, mine, other, channel.created.fds, first, count, then)
 
 
-@pytest.fixture(params=["shm", "ipc", "tcp"])
+@pytest.fixture(params=["shm", "ipc", "tcp", "tcp" + SHARED])
 def far(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

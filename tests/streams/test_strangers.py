@@ -164,7 +164,7 @@ def test_connections_that_say_nothing(strangers: Callable[[], int]) -> None:
         writer, reader = channel.ends()
         works(writer, reader, 0)
         address, _ = where(channel)
-        door = writer._attached.link.door  # type: ignore[attr-defined]
+        door = writer._attached.link.line.door  # type: ignore[attr-defined]
         silent = [socket.socket() for _ in range(600)]
         try:
             for connection in silent:
@@ -194,7 +194,7 @@ def test_one_that_came_and_one_that_belongs(strangers: Callable[[], int]) -> Non
         with socket.create_connection((address.host, address.port), timeout=10):
             time.sleep(0.05)
             works(channel.writer(), reader, 0)
-        assert eventually(lambda: reader._attached.link.door.undecided == 0)  # type: ignore[attr-defined]
+        assert eventually(lambda: reader._attached.link.line.door.undecided == 0)  # type: ignore[attr-defined]
         assert strangers() == 1
 
 

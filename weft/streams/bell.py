@@ -8,9 +8,17 @@ import select
 import sys
 import time
 from collections.abc import Callable
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 T = TypeVar("T")
+
+
+class Rings(Protocol):
+    """Whatever can be rung: a bell, or what stands for one."""
+
+    def ring(self) -> None:
+        """Wake whoever waits. Any thread; never blocks."""
+        ...
 
 
 class Bell:

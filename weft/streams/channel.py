@@ -13,7 +13,7 @@ that waits must look at every channel first: look, wait, look again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
@@ -22,7 +22,7 @@ import numpy as np
 
 from weft.core.delivery import Delivery
 from weft.core.errors import ConfigError
-from weft.streams.schema import ArraySpec, ArraySpecs, SlotLayout, array_specs_from_json
+from weft.streams.schema import ArraySpec, ArraySpecs, SlotLayout, array_specs_from_json, slot_layout
 
 __all__ = [
     "ArraySpec",
@@ -80,7 +80,7 @@ class ChannelSpec:
     @cached_property
     def layout(self) -> SlotLayout:
         """Where the arrays lie in a slot."""
-        return SlotLayout(self.arrays)
+        return slot_layout(self.arrays)
 
     @property
     def message_bytes(self) -> int:
@@ -181,6 +181,14 @@ class Reader(Protocol):
     @property
     def unread(self) -> int:
         """Messages that can be received without waiting."""
+        ...
+
+    def announce(self, told: Callable[[], None]) -> bool:
+        """Call ``told`` now, and from any thread whenever a look at this reader may find something new.
+
+        So a side with thousands of readers need not look at each when its bell rings. Returns False, and calls
+        nothing, where the channel cannot tell.
+        """
         ...
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ import zmq
 from zmq.utils import z85
 
 from weft.streams.endpoints import Address
+from weft.streams.shared import shared
 from weft.streams.tally import TALLY
 
 _ZAP = "inproc://zeromq.zap.01"  # where libzmq asks, by its own rule (RFC 27)
@@ -27,6 +28,7 @@ _ATTACH_FILTER, _DETACH_FILTER = 26, 27  # Linux's SO_ATTACH_FILTER and SO_DETAC
 _DROP_ALL = struct.pack("@HBBI", 0x06, 0, 0, 0)  # BPF: return 0 bytes of the packet
 
 _MOST = 64  # connections that may be in their handshake at a time
+_MOST_OF_MANY = 1024  # the same where channels share a listener
 _MEMORY = 1 << 25  # bytes that they may fill together, before it is known who they are
 
 
@@ -54,7 +56,9 @@ class Door:
 
     def __init__(self, context: zmq.Context[Any], socket: zmq.Socket[bytes], address: Address, max_bytes: int) -> None:
         self._socket, self._listener = socket, address.listener
-        self._most = max(2, min(_MOST, _MEMORY // max_bytes))
+        awaited = 1 if (sharing := shared(address.token)) is None else sharing.channels
+        # Where thousands are awaited they may come at once: strangers then cost up to an eighth of what those may.
+        self._most = max(2, min(_MOST, _MEMORY // max_bytes), min(_MOST_OF_MANY, awaited // 8))
         self._undecided: set[int] = set()  # descriptors of connections that have brought no message
         self.shut = False
         place = f"inproc://door-{address.token}-{id(self)}"
@@ -63,6 +67,7 @@ class Door:
         self.monitor.setsockopt(zmq.RCVHWM, 0)  # else ZeroMQ's thread would wait for this one
         self.monitor.setsockopt(zmq.LINGER, 0)
         self.monitor.connect(place)
+        self.fd = int(self.monitor.getsockopt(zmq.FD))
         self._let_in(True)  # the end before this one may have died with the door shut
 
     @property

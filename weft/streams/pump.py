@@ -1,5 +1,8 @@
 """One thread for all the sockets of a process: it moves frames between them and local slots, and rings local bells.
 
+It looks only at sockets that have something, and at links whose end has touched its ring: a wake costs the same
+however many there are.
+
 A ZeroMQ socket belongs to one thread, so the ends of tcp channels never touch it. An end works on a ring in this
 process's memory, and a ``Link``, which lives in the pump's thread, carries the ring's contents to the other process.
 The thread starts with the first link and ends with the last.
@@ -8,61 +11,54 @@ The thread starts with the first link and ends with the last.
 from __future__ import annotations
 
 import os
+import select
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import zmq
 from zmq.utils import garbage
 
-from weft.core.errors import ChannelError, SchemaMismatch
-from weft.streams.bell import Bell
-from weft.streams.door import Door, answer, answering
-from weft.streams.sockets import POLLIN, readable, receive
+from weft.core.errors import ChannelError
+from weft.streams.bell import Bell, Rings
+from weft.streams.door import answer, answering
+from weft.streams.line import Line, Lines, Link
+from weft.streams.sockets import readable, receive
 from weft.streams.tally import TALLY
 
 T = TypeVar("T")
-Frames = list[zmq.Frame]
 
 _TURN = 32  # messages taken from one socket before the next socket's turn
 
 
-class Link(Protocol):
-    """One end's side of a socket. Only the pump's thread calls it."""
+class Nudge:
+    """Wakes the pump for one link: it looks at no other that has nothing to do."""
 
-    socket: zmq.Socket[bytes]
-    door: Door | None  # where the socket is bound and has keys
-    unexpected: int  # malformed or out-of-turn frames, which were dropped
-    refused: SchemaMismatch | None  # why the other side refused this one
+    def __init__(self, pump: _Pump, attached: Attached) -> None:
+        self._pump, self._attached = pump, attached
 
-    def take(self, frames: Frames) -> None:
-        """Handle one message from the socket."""
-        ...
-
-    def turn(self) -> None:
-        """Something may have moved: send what can be sent."""
-        ...
-
-    def finish(self, late: bool) -> bool:
-        """The end was closed. Returns True once everything, with the Bye, is sent; ``late``: the time is up."""
-        ...
+    def ring(self) -> None:
+        """Something of the link's ring has changed. Any thread; never blocks."""
+        self._pump.touched.append(self._attached)
+        self._pump.bell.ring()
 
 
 class Attached:
-    """A link that the pump serves, as its end sees it; ``bell`` is the end's. ``owns``: the place where it is bound."""
+    """A link that the pump serves, as its end sees it; ``bell`` is the end's. ``token``: of its channel."""
 
-    def __init__(self, pump: _Pump, link: Link, bell: Bell, owns: str | None) -> None:
-        self._pump, self.link, self.bell, self.owns = pump, link, bell, owns
+    def __init__(self, pump: _Pump, link: Link, bell: Rings, token: str) -> None:
+        self._pump, self.link, self.bell, self.token = pump, link, bell, token
+        self._nudge = Nudge(pump, self)
         self.counted = 0  # of the link's unexpected frames, those in the tally
         self.error: Exception | None = None  # an error on this side: in a socket, or in Weft
         self.deadline: float | None = None  # set by close: the time at which the link gives up
         self.finished = threading.Event()
 
-    def wake(self) -> Bell:
-        """The bell to ring when the ring has changed."""
-        return self._pump.bell
+    def wake(self) -> Nudge:
+        """What to ring when the ring has changed."""
+        return self._nudge
 
     def check(self) -> None:
         """Raise the link's error, if there is one."""
@@ -76,7 +72,7 @@ class Attached:
         if self.finished.is_set():
             return
         self.deadline = time.monotonic() + linger
-        self._pump.bell.ring()
+        self._nudge.ring()
         self.finished.wait()
         _let_go(self._pump)
 
@@ -85,10 +81,16 @@ class _Pump:
     def __init__(self) -> None:
         self.pid, self.links = os.getpid(), 0  # links: guarded by _LOCK
         self.bell = Bell()
+        self.touched: deque[Attached] = deque()  # by the ends' threads
         self._context = zmq.Context()
-        self._attached: dict[zmq.Socket[bytes], Attached] = {}
+        self._lines = Lines(self._context)
+        self._attached: dict[Link, Attached] = {}
+        self._by_fd: dict[int, Line] = {}  # of a line's socket, and of its door
+        self._again: set[Line] = set()  # lines that have more than their turn took
+        self._closing: set[Attached] = set()
         self._commands: deque[Callable[[], None]] = deque()
         self._stopping = False
+        self._epoll = select.epoll()
         self._thread = threading.Thread(target=self._run, name="weft-pump", daemon=True)
         self._thread.start()
 
@@ -113,15 +115,16 @@ class _Pump:
         given: T = value
         return given
 
-    def attach(self, make: Callable[[zmq.Context[Any]], Link], bell: Bell, owns: str | None) -> Attached:
+    def attach(self, make: Callable[[Lines], Link], bell: Rings, token: str) -> Attached:
         def register() -> Attached:
-            if owns is not None and any(attached.owns == owns for attached in self._attached.values()):
-                raise ChannelError("the end that was there before is still open. There is one owner at a time")
-            attached = Attached(self, make(self._context), bell, owns)
-            self._attached[attached.link.socket] = attached
-            self._poller.register(attached.link.socket, POLLIN)
-            if attached.link.door is not None:
-                self._poller.register(attached.link.door.monitor, POLLIN)
+            link = make(self._lines)
+            line = link.line
+            attached = Attached(self, link, bell, token)
+            self._attached[link] = attached
+            if line.fd not in self._by_fd:
+                self._watch(line)
+            line.add(link, token)
+            self._again.add(line)  # what was sent or asked of the socket may have taken note of what came meanwhile
             return attached
 
         return self.call(register)
@@ -130,46 +133,76 @@ class _Pump:
         self._stopping = True
         self.bell.ring()
         self._thread.join()
+        self._epoll.close()
         self._context.term()
         self.bell.close()
         _stop_collector()
 
+    def _watch(self, line: Line) -> None:
+        """A socket's descriptor says that the socket should be looked at, and is silent until that was done."""
+        for fd in _descriptors(line):
+            self._by_fd[fd] = line
+            self._epoll.register(fd, select.EPOLLIN)
+
     def _run(self) -> None:
-        self._poller = zmq.Poller()
         bell = self.bell.fileno()
-        self._poller.register(bell, POLLIN)
         asked = answering(self._context)
-        self._poller.register(asked, POLLIN)
+        asked_fd = int(asked.getsockopt(zmq.FD))
+        for fd in (bell, asked_fd):
+            self._epoll.register(fd, select.EPOLLIN)
         while not self._stopping:
-            ready = dict(self._poller.poll(self._until_deadline()))
+            ready = [fd for fd, _ in self._epoll.poll(0 if self._again else self._until_deadline())]
             if bell in ready:
                 self.bell.clear()
-            if asked in ready:
-                answer(asked)
+            if asked_fd in ready:
+                while readable(asked):
+                    answer(asked)
             while self._commands:
                 self._commands.popleft()()
-            for socket, attached in list(self._attached.items()):
-                door = attached.link.door
-                if door is not None and door.monitor in ready:
-                    door.look()
-                self._serve(attached, socket in ready)
+            lines = {self._by_fd[fd] for fd in ready if fd in self._by_fd} | self._again
+            moved: dict[Attached, None] = {}
+            for line in lines:
+                self._hear(line, moved)
+            while self.touched:
+                attached = self.touched.popleft()
+                if not attached.finished.is_set():
+                    moved[attached] = None
+                    if attached.deadline is not None:
+                        self._closing.add(attached)
+            moved.update(dict.fromkeys(self._closing))
+            for attached in moved:
+                self._serve(attached)
+                lines.add(attached.link.line)
+            self._again = {line for line in lines if line.fd in self._by_fd and readable(line.socket)}
         asked.close()
 
-    def _serve(self, attached: Attached, ready: bool) -> None:
-        link = attached.link
-        deadline = attached.deadline  # read before its turn: everything done before the close goes out before the Bye
+    def _hear(self, line: Line, moved: dict[Attached, None]) -> None:
+        """Hand the messages of a socket to their links; those have ``moved``."""
+        door = line.door
+        if door is not None:
+            door.look()
         try:
-            for _ in range(_TURN if ready else 0):
-                frames = receive(link.socket)
-                if link.door is not None and link.door.undecided:
-                    link.door.admit(frames[-1])
-                link.take(frames)
-                if not readable(link.socket):
-                    break
+            for _ in range(_TURN):
+                if not readable(line.socket):
+                    return
+                frames = receive(line.socket)
+                if door is not None and door.undecided:
+                    door.admit(frames[-1])
+                link = line.link_of(frames)
+                if link is None:  # of a channel that is not open here, unless it is only a peer that connects
+                    TALLY.frames += len(frames) != 2 or len(frames[1]) > 0
+                    continue
+                moved[self._attached[link]] = None
+                try:
+                    link.take(frames)
+                except Exception:  # a peer's nonsense must not stop the other channels
+                    link.unexpected += 1
         except zmq.Again:
             pass
-        except Exception:  # a peer's nonsense must not stop the other channels
-            link.unexpected += 1
+
+    def _serve(self, attached: Attached) -> None:
+        link = attached.link
+        deadline = attached.deadline  # read before its turn: everything done before the close goes out before the Bye
         if link.unexpected != attached.counted:
             TALLY.frames += link.unexpected - attached.counted
             attached.counted = link.unexpected
@@ -182,28 +215,37 @@ class _Pump:
             attached.error, done = error, deadline is not None
             attached.bell.ring()
         if done:
-            del self._attached[link.socket]
-            self._poller.unregister(link.socket)
-            if link.door is not None:
-                self._poller.unregister(link.door.monitor)
-                link.door.close()
-            link.socket.close()
-            attached.finished.set()
+            self._detach(attached)
 
-    def _until_deadline(self) -> int | None:
-        deadlines = [a.deadline for a in self._attached.values() if a.deadline is not None]
-        return int(max(0.0, min(deadlines) - time.monotonic()) * 1000) + 1 if deadlines else None
+    def _detach(self, attached: Attached) -> None:
+        line = attached.link.line
+        del self._attached[attached.link]
+        self._closing.discard(attached)
+        if line.links == 1:  # before its descriptors are closed
+            for fd in _descriptors(line):
+                self._epoll.unregister(fd)
+                del self._by_fd[fd]
+        self._lines.release(attached.token, line)
+        attached.finished.set()
+
+    def _until_deadline(self) -> float | None:
+        deadlines = [a.deadline for a in self._closing if a.deadline is not None]
+        return max(0.0, min(deadlines) - time.monotonic()) + 0.001 if deadlines else None
+
+
+def _descriptors(line: Line) -> list[int]:
+    return [line.fd] if line.door is None else [line.fd, line.door.fd]
 
 
 _LOCK = threading.Lock()
 _pump: _Pump | None = None
 
 
-def attach(make: Callable[[zmq.Context[Any]], Link], bell: Bell, owns: str | None = None) -> Attached:
+def attach(make: Callable[[Lines], Link], bell: Rings, token: str) -> Attached:
     """Hand a link to this process's pump; starts the pump if there is none.
 
-    ``make(context)`` runs in the pump's thread and makes the link with its socket; its errors are raised here.
-    ``bell`` is the end's. ``owns``: where it binds; ChannelError while another link of this process is bound there.
+    ``make(lines)`` runs in the pump's thread and makes the link with its line; its errors are raised here.
+    ``bell`` is the end's, ``token`` its channel's.
     """
     global _pump
     with _LOCK:
@@ -212,7 +254,7 @@ def attach(make: Callable[[zmq.Context[Any]], Link], bell: Bell, owns: str | Non
         pump = _pump
         pump.links += 1
     try:
-        return pump.attach(make, bell, owns)
+        return pump.attach(make, bell, token)
     except BaseException:
         _let_go(pump)
         raise

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+from weft.core.delivery import Delivery
 from weft.core.errors import UnknownName
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec, Created, Reader, Writer
@@ -32,6 +33,23 @@ def create(spec: ChannelSpec) -> Created:
     module, function = _home(spec)
     created: Created = getattr(module, function)(spec)
     return created
+
+
+def create_together(specs: Sequence[ChannelSpec]) -> list[Created]:
+    """Allocate channels whose readers one process opens, all of them with the same arrays.
+
+    Over sockets they share one listener and one set of keys, so that thousands need one port and few descriptors.
+    """
+    if len(specs) < 2 or specs[0].scheme not in SOCKET_SCHEMES or specs[0].delivery is not Delivery.BLOCK:
+        return [create(spec) for spec in specs]
+    from weft.streams.shared import share
+
+    first = create(specs[0])
+    try:
+        return share(first, specs)
+    except BaseException:
+        first.close()
+        raise
 
 
 def open_writer(spec: ChannelSpec, bell: Bell, readers: Sequence[Bell] = ()) -> Writer:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from weft.core.errors import ChannelClosed, ChannelError
-from weft.streams.bell import Bell
+from weft.streams.bell import Bell, Rings
 from weft.streams.channel import Message, Stamp
 from weft.streams.ring import COMMITTED, CURSOR, READER_CLOSED, RELEASED, WRITER_CLOSED, Ring
 
@@ -35,6 +35,10 @@ class _Receiving(ABC):
             raise ChannelClosed(f"channel {self._name!r}: its writer was closed, and everything has been received")
         return message
 
+    def announce(self, told: Callable[[], None]) -> bool:
+        """See ``channel.Reader``: memory tells nobody what is written to it."""
+        return False
+
     @abstractmethod
     def _take(self) -> Message | None:
         """The next message if there is one: in order, or the newest."""
@@ -46,7 +50,7 @@ class RingReader(_Receiving):
     Messages stay in their slots, which the writer does not touch until they are released.
     """
 
-    def __init__(self, ring: Ring, bell: Bell, writer: Bell | None, fault: Callable[[], None] | None = None) -> None:
+    def __init__(self, ring: Ring, bell: Bell, writer: Rings | None, fault: Callable[[], None] | None = None) -> None:
         super().__init__(ring, bell, fault)
         self._writer = writer
         self._held: deque[int] = deque()  # places received and not yet released

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.core.delivery import Delivery
 from weft.core.errors import ChannelClosed, ChannelError
-from weft.streams.bell import Bell
+from weft.streams.bell import Bell, Rings
 from weft.streams.channel import Arrays, Stamp
 from weft.streams.ring import READER_CLOSED, WRITER_CLOSED, Ring
 from weft.streams.schema import check
@@ -22,7 +22,7 @@ class RingWriter:
     """
 
     def __init__(
-        self, ring: Ring, bell: Bell, readers: Sequence[Bell], fault: Callable[[], None] | None = None
+        self, ring: Ring, bell: Bell, readers: Sequence[Rings], fault: Callable[[], None] | None = None
     ) -> None:
         self._ring, self._bell, self._readers, self._fault = ring, bell, tuple(readers), fault
         self._spec, self._waits = ring.spec, ring.spec.delivery is Delivery.BLOCK

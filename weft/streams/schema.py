@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,6 +104,13 @@ def aligned(nbytes: int) -> int:
     return -(-nbytes // LINE) * LINE
 
 
+@lru_cache(64)
+def slot_layout(arrays: ArraySpecs) -> SlotLayout:
+    """Where the arrays of a message lie: one for all channels with the same arrays, of which there may be thousands."""
+    return SlotLayout(arrays)
+
+
+@lru_cache(64)
 def array_specs_to_json(specs: ArraySpecs) -> str:
     """The specs as compact JSON; ``array_specs_from_json`` reads it."""
     return json.dumps(specs, separators=(",", ":"))
@@ -114,6 +122,7 @@ def array_specs_from_json(text: str | Sequence[Any]) -> ArraySpecs:
     return tuple(ArraySpec(str(path), tuple(int(n) for n in shape), str(dtype)) for path, shape, dtype in parsed)
 
 
+@lru_cache(64)
 def fingerprint(specs: ArraySpecs) -> str:
     """32 hexadecimal digits, equal on every machine where the specs are equal: two ends compare them on connecting."""
     return hashlib.blake2b(array_specs_to_json(specs).encode(), digest_size=16).hexdigest()

@@ -10,12 +10,14 @@ import zmq
 from weft.streams.door import Door, listen
 from weft.streams.endpoints import Address
 from weft.streams.keys import Keys
+from weft.streams.shared import peer_name, shared
 
 # Plain ints: combining and converting ZeroMQ's flags on each call takes longer than most calls that use them.
 _NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 _EVENTS, POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
 
 _RECONNECT, _RECONNECT_MAX = 10, 200  # milliseconds
+_KNOCK = 1000  # milliseconds in which the kernel of the other side must have answered
 _LINGER = 500  # milliseconds in which a closed socket may still send its last message (Bye)
 _HANDSHAKE = 5000  # milliseconds in which a peer must have proved what it is
 _ENVELOPE = 64  # bytes that encryption may add to a frame
@@ -28,6 +30,8 @@ def dealer(context: zmq.Context[Any], address: Address, keys: Keys | None, max_b
     IMMEDIATE: what was queued for a lost connection is lost with it, so nothing stale arrives at a new peer.
     PROBE_ROUTER: each connection, the first and every later one, announces itself to the other side.
     HANDSHAKE_IVL: none, for the kernel keeps the connection until there is an end that takes it.
+    ROUTING_ID: where channels share a listener, the name says which it is. CONNECT_TIMEOUT: thousands may knock at
+    once there, and the kernel would wait longer from knock to knock.
     """
     socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
     socket.setsockopt(zmq.IMMEDIATE, 1)
@@ -35,6 +39,9 @@ def dealer(context: zmq.Context[Any], address: Address, keys: Keys | None, max_b
     socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX)
     socket.setsockopt(zmq.HANDSHAKE_IVL, 0)
+    if shared(address.token) is not None:
+        socket.setsockopt(zmq.ROUTING_ID, peer_name(address.token))
+        socket.setsockopt(zmq.CONNECT_TIMEOUT, _KNOCK)
     if keys is not None:
         socket.setsockopt(zmq.CURVE_SERVERKEY, keys.server_public)
         socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.client_public)
@@ -50,11 +57,14 @@ def router(
     """The side that binds, and its door where it has keys. The caller closes both, the door first.
 
     ROUTER_MANDATORY: a send to a peer that has gone fails, instead of vanishing. ZAP_ENFORCE_DOMAIN: nobody comes in
-    where nothing answers for them (``door.answering``).
+    where nothing answers for them (``door.answering``). ROUTER_HANDOVER: a peer with a name that connects anew takes
+    the place of its own lost connection.
     """
     socket: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
     socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE)
+    if shared(address.token) is not None:
+        socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
     _bound(socket, max_bytes)
     door = None
     try:

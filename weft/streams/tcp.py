@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import zmq
 
 from weft.core.delivery import Delivery
 from weft.core.errors import ChannelError
-from weft.streams.bell import Bell
+from weft.streams.bell import Bell, Rings
 from weft.streams.channel import ChannelSpec, Message
 from weft.streams.endpoints import create_ipc, create_tcp, parse_address
-from weft.streams.pump import Attached, Link, attach
+from weft.streams.line import Lines, Link
+from weft.streams.pump import Attached, attach
 from weft.streams.ring import Ring
 from weft.streams.ring_reader import LatestReader, RingReader
 from weft.streams.ring_writer import RingWriter
@@ -46,12 +46,34 @@ class TcpWriter(RingWriter):
         super().close()
 
 
+class Arrivals:
+    """Rings a reader's bell, and tells who asked that something has come, or happened, at this reader."""
+
+    def __init__(self, bell: Bell) -> None:
+        self._bell = bell
+        self.told: Callable[[], None] | None = None
+
+    def ring(self) -> None:
+        """As ``Bell.ring``, in the pump's thread. Tells first: who wakes by the bell must find it."""
+        if self.told is not None:
+            self.told()
+        self._bell.ring()
+
+
 class TcpReader(RingReader):
     """A reader on a ring in its own process. A large message stays in the frame that brought it."""
 
-    def __init__(self, ring: Ring, bell: Bell, attached: Attached, kept: dict[int, zmq.Frame]) -> None:
-        self._attached, self._kept, self._layout = attached, kept, ring.spec.layout
+    def __init__(
+        self, ring: Ring, bell: Bell, attached: Attached, kept: dict[int, zmq.Frame], arrivals: Arrivals
+    ) -> None:
+        self._attached, self._kept, self._layout, self._arrivals = attached, kept, ring.spec.layout, arrivals
         super().__init__(ring, bell, attached.wake(), attached.check)
+
+    def announce(self, told: Callable[[], None]) -> bool:
+        """See ``channel.Reader``: it can."""
+        self._arrivals.told = told
+        told()  # what came before
+        return True
 
     def release(self, message: Message) -> None:
         """See ``channel.Reader``. Frees the frame, unless the caller still holds one of its arrays."""
@@ -90,10 +112,11 @@ def open_writer(spec: ChannelSpec, bell: Bell, readers: Sequence[Bell]) -> TcpWr
     mine, links = _rings(spec)
     if spec.delivery is Delivery.LATEST:
         publishing = PublishLink(links, address.token)
-        attached = _attach(spec, bell, lambda context: publishing.bind(context, address, keys), address.token)
+        attached = _attach(spec, bell, lambda lines: publishing.bind(lines, address, keys), address.token)
         return TcpWriter(mine, bell, attached)
     sending = SendLink(links, address.token, bell)
-    return TcpWriter(mine, bell, _attach(spec, bell, lambda context: sending.connect(context, address, keys)))
+    attached = _attach(spec, bell, lambda lines: sending.connect(lines, address, keys), address.token)
+    return TcpWriter(mine, bell, attached)
 
 
 def open_reader(spec: ChannelSpec, bell: Bell, writer: Bell | None) -> TcpReader | TcpLatestReader:
@@ -103,11 +126,12 @@ def open_reader(spec: ChannelSpec, bell: Bell, writer: Bell | None) -> TcpReader
     mine, links = _rings(spec)
     if spec.delivery is Delivery.LATEST:
         following = FollowLink(links, address.token, bell)
-        attached = _attach(spec, bell, lambda context: following.connect(context, address, keys))
+        attached = _attach(spec, bell, lambda lines: following.connect(lines, address, keys), address.token)
         return TcpLatestReader(mine, bell, attached)
-    receiving = ReceiveLink(links, address.token, bell)
-    attached = _attach(spec, bell, lambda context: receiving.bind(context, address, keys), address.token)
-    return TcpReader(mine, bell, attached, receiving.kept)
+    arrivals = Arrivals(bell)
+    receiving = ReceiveLink(links, address.token, arrivals)
+    attached = _attach(spec, arrivals, lambda lines: receiving.bind(lines, address, keys), address.token)
+    return TcpReader(mine, bell, attached, receiving.kept, arrivals)
 
 
 def _rings(spec: ChannelSpec) -> tuple[Ring, Ring]:
@@ -117,10 +141,8 @@ def _rings(spec: ChannelSpec) -> tuple[Ring, Ring]:
     return Ring(buffer, spec), Ring(buffer, spec)
 
 
-def _attach(
-    spec: ChannelSpec, bell: Bell, make: Callable[[zmq.Context[Any]], Link], owns: str | None = None
-) -> Attached:
+def _attach(spec: ChannelSpec, bell: Rings, make: Callable[[Lines], Link], token: str) -> Attached:
     try:
-        return attach(make, bell, owns)
+        return attach(make, bell, token)
     except (ChannelError, zmq.ZMQError, OSError) as error:
         raise ChannelError(f"channel {spec.name!r}: {spec.address} cannot be used: {error}") from error

@@ -12,19 +12,18 @@ import numpy as np
 import zmq
 
 from weft.core.errors import SchemaMismatch
-from weft.streams.bell import Bell
+from weft.streams.bell import Rings
 from weft.streams.channel import Stamp
-from weft.streams.door import Door
 from weft.streams.endpoints import Address
 from weft.streams.keys import Keys
-from weft.streams.pump import Frames
+from weft.streams.line import Frames, Line, Lines
 from weft.streams.ring import WRITER_CLOSED, Ring
 from weft.streams.schema import array_specs_to_json, fingerprint
-from weft.streams.sockets import dealer, router, send
+from weft.streams.sockets import send
 from weft.streams.tcp_ordered import new_session, refusal
 from weft.streams.wire import MAX_HEADER, Ask, Bye, Data, Header, Hello, Refused, decode, encode
 
-_MAX_FOLLOWERS = 4096
+_MAX_FOLLOWERS = 1 << 15
 
 
 class PublishLink:
@@ -39,19 +38,22 @@ class PublishLink:
         self._leaving = False
         self.refused: SchemaMismatch | None = None  # always None: this side refuses, the other is refused
         self.unexpected = 0
-        self.socket: zmq.Socket[bytes]
-        self.door: Door | None = None
+        self.line: Line
 
-    def bind(self, context: zmq.Context[Any], address: Address, keys: Keys | None) -> PublishLink:
+    def bind(self, lines: Lines, address: Address, keys: Keys | None) -> PublishLink:
         """Make the socket, in the pump's thread; returns itself."""
-        self.socket, self.door = router(context, address, keys, MAX_HEADER)
+        self.line = lines.bind(address, keys, MAX_HEADER)
         return self
+
+    def greet(self, peer: bytes) -> None:
+        """A follower has connected: it may ask."""
+        self._say(peer, Hello(self._token, self._fingerprint, self._session, self._ring.committed))
 
     def take(self, frames: Frames) -> None:
         """Handle one message from a peer."""
         peer = frames[0].bytes
         if len(frames) == 2 and not len(frames[1]):  # ZeroMQ's probe: a peer connected
-            self._say(peer, Hello(self._token, self._fingerprint, self._session, self._ring.committed))
+            self.greet(peer)
             return
         header = decode(frames[1].buffer) if len(frames) == 2 else None
         match header:
@@ -93,11 +95,11 @@ class PublishLink:
                 self._newest = place, encode(Data(place, stamp)), data
         place, header, data = self._newest
         self._sent[peer] = place + 1
-        if not send(self.socket, peer, header, data):
+        if not send(self.line.socket, peer, header, data):
             self._forget(peer)
 
     def _say(self, peer: bytes, header: Header) -> None:
-        if not send(self.socket, peer, encode(header)):
+        if not send(self.line.socket, peer, encode(header)):
             self._forget(peer)
 
     def _forget(self, peer: bytes) -> None:
@@ -108,19 +110,21 @@ class PublishLink:
 class FollowLink:
     """A reader's side. Connects. The places of a restarted writer continue after those of the writer before it."""
 
-    def __init__(self, ring: Ring, token: str, bell: Bell) -> None:
+    def __init__(self, ring: Ring, token: str, bell: Rings) -> None:
         self._ring, self._token, self._bell = ring, token, bell
         self._fingerprint, self._session = fingerprint(ring.spec.arrays), 0
         self._offset = self._have = 0
         self.refused: SchemaMismatch | None = None
         self.unexpected = 0
-        self.socket: zmq.Socket[bytes]
-        self.door: Door | None = None
+        self.line: Line
 
-    def connect(self, context: zmq.Context[Any], address: Address, keys: Keys | None) -> FollowLink:
+    def connect(self, lines: Lines, address: Address, keys: Keys | None) -> FollowLink:
         """Make the socket, in the pump's thread; returns itself. The connection waits until there is a writer."""
-        self.socket = dealer(context, address, keys, max(MAX_HEADER, self._ring.spec.message_bytes))
+        self.line = lines.connect(address, keys, max(MAX_HEADER, self._ring.spec.message_bytes))
         return self
+
+    def greet(self, peer: bytes) -> None:
+        """Does nothing: the writer greets."""
 
     def take(self, frames: Frames) -> None:
         """Handle one message from the writer's side."""
@@ -167,4 +171,4 @@ class FollowLink:
         self._say(Ask(self._token, self._fingerprint, self._session, self._have))
 
     def _say(self, header: Header) -> None:
-        send(self.socket, None, encode(header))  # if no writer is connected, its next Hello starts over
+        send(self.line.socket, None, encode(header))  # if no writer is connected, its next Hello starts over

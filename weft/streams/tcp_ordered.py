@@ -14,15 +14,14 @@ import numpy as np
 import zmq
 
 from weft.core.errors import SchemaMismatch
-from weft.streams.bell import Bell
+from weft.streams.bell import Rings
 from weft.streams.channel import Stamp
-from weft.streams.door import Door
 from weft.streams.endpoints import Address
 from weft.streams.keys import Keys
-from weft.streams.pump import Frames
+from weft.streams.line import Frames, Line, Lines
 from weft.streams.ring import COMMITTED, CURSOR, READER_CLOSED, RELEASED, WRITER_CLOSED, Ring
 from weft.streams.schema import array_specs_from_json, array_specs_to_json, difference, fingerprint
-from weft.streams.sockets import dealer, router, send
+from weft.streams.sockets import send
 from weft.streams.wire import MAX_HEADER, Ack, Bye, Data, Header, Hello, Open, Refused, decode, encode
 
 _KEPT = 1 << 16  # bytes; a payload of this size or more is not copied on arrival; ZeroMQ aligns those to 8 bytes
@@ -49,7 +48,7 @@ class SendLink:
     It sends a slot without a copy: the writer does not write to the slot again before the reader has released it.
     """
 
-    def __init__(self, ring: Ring, token: str, bell: Bell) -> None:
+    def __init__(self, ring: Ring, token: str, bell: Rings) -> None:
         self._ring, self._token, self._bell = ring, token, bell
         self._fingerprint, self._session = fingerprint(ring.spec.arrays), new_session()
         self._origin: int | None = None  # the channel's place of the ring's place 0
@@ -59,13 +58,15 @@ class SendLink:
         self._sent = 0  # ring places sent so far
         self.refused: SchemaMismatch | None = None
         self.unexpected = 0
-        self.socket: zmq.Socket[bytes]
-        self.door: Door | None = None
+        self.line: Line
 
-    def connect(self, context: zmq.Context[Any], address: Address, keys: Keys | None) -> SendLink:
+    def connect(self, lines: Lines, address: Address, keys: Keys | None) -> SendLink:
         """Make the socket, in the pump's thread; returns itself. The connection waits until there is a reader."""
-        self.socket = dealer(context, address, keys, MAX_HEADER)
+        self.line = lines.connect(address, keys, MAX_HEADER)
         return self
+
+    def greet(self, peer: bytes) -> None:
+        """Does nothing: the reader greets."""
 
     def take(self, frames: Frames) -> None:
         """Handle one message from the reader's side."""
@@ -135,14 +136,14 @@ class SendLink:
 
     def _say(self, header: bytes, payload: np.ndarray[Any, Any] | None = None) -> bool:
         """Send without waiting. If no reader is connected, nothing is sent, and the next Hello starts over."""
-        self._open = send(self.socket, None, header, payload)
+        self._open = send(self.line.socket, None, header, payload)
         return self._open
 
 
 class ReceiveLink:
     """A reader's side. Binds, and listens to one writer at a time: the last that opened."""
 
-    def __init__(self, ring: Ring, token: str, bell: Bell) -> None:
+    def __init__(self, ring: Ring, token: str, bell: Rings) -> None:
         self._ring, self._token, self._bell = ring, token, bell
         self._fingerprint = fingerprint(ring.spec.arrays)
         self._writer, self._session = b"", 0  # routing id and session of the last writer that opened
@@ -152,19 +153,22 @@ class ReceiveLink:
         self.refused: SchemaMismatch | None = None  # always None: this side refuses, the other is refused
         self.kept: dict[int, zmq.Frame] = {}  # by place: large payloads, left in ZeroMQ's own memory
         self.unexpected = 0
-        self.socket: zmq.Socket[bytes]
-        self.door: Door | None = None
+        self.line: Line
 
-    def bind(self, context: zmq.Context[Any], address: Address, keys: Keys | None) -> ReceiveLink:
-        """Make the socket, in the pump's thread; returns itself."""
-        self.socket, self.door = router(context, address, keys, max(MAX_HEADER, self._ring.spec.message_bytes))
+    def bind(self, lines: Lines, address: Address, keys: Keys | None) -> ReceiveLink:
+        """Find or make the socket, in the pump's thread; returns itself. ChannelError while another end is there."""
+        self.line = lines.bind(address, keys, max(MAX_HEADER, self._ring.spec.message_bytes))
         return self
+
+    def greet(self, peer: bytes) -> None:
+        """A writer has connected: tell it what is expected."""
+        self._say(peer, Hello(self._token, self._fingerprint, self._session, self._next))
 
     def take(self, frames: Frames) -> None:
         """Handle one message from a peer."""
         peer = frames[0].bytes
         if len(frames) == 2 and not len(frames[1]):  # ZeroMQ's probe: a peer connected
-            self._say(peer, Hello(self._token, self._fingerprint, self._session, self._next))
+            self.greet(peer)
             return
         header = decode(frames[1].buffer) if len(frames) in (2, 3) else None
         match header:
@@ -209,7 +213,7 @@ class ReceiveLink:
             self.unexpected += 1  # it would skip places
             return
         elif start < self._next and opened.session != self._session:  # more of an earlier writer has come since
-            self._say(peer, Hello(self._token, self._fingerprint, self._session, self._next))
+            self.greet(peer)
             return
         self._writer, self._session, self._told = peer, opened.session, None
         words[WRITER_CLOSED] = 0
@@ -233,4 +237,4 @@ class ReceiveLink:
         self._bell.ring()
 
     def _say(self, peer: bytes, header: Header) -> bool:
-        return send(self.socket, peer, encode(header))
+        return send(self.line.socket, peer, encode(header))

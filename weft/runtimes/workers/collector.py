@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
+
 from weft.runtimes.synchrony import Synchrony
+from weft.runtimes.workers.arrivals import Arrivals
 from weft.runtimes.workers.counting.account import Fate, OfWire
 from weft.runtimes.workers.wires import WireReader
 from weft.streams.channel import Message
@@ -28,6 +31,12 @@ class Collector:
         self._turn = 0
         self._waited = 0.0  # when the batch began to wait for a lane that would be too old for the next one
         self.lags: dict[int, int] = {}  # how many messages were trained on with which lag
+        # Readers that may have a message, by their number: those that are not in the batch yet, and those that are.
+        self._arrivals = Arrivals([reader.reader for reader in readers])
+        self._fresh, self._more = set(self._arrivals.silent), set[int]()
+        self._absent = np.ones(len(readers), np.bool_)  # not in the batch
+        self._rows = np.array([reader.wire.index for reader in readers], np.intp)
+        self._max_lags = np.array([reader.wire.max_lag for reader in readers], np.int64)
 
     def collect(self, version: int) -> list[Message] | None:
         """The batch for an update of params of ``version``; None while it is not complete. Does not wait."""
@@ -50,6 +59,8 @@ class Collector:
         for reader, message, what in sorted(held, key=lambda each: each[1].place):  # a lane's slots go back in order
             reader.take(message, what, after)
         self._batch, self._dropped = [], []
+        self._absent[:] = True
+        self._fresh, self._more = self._fresh | self._more, set()
 
     def _in_order(self) -> bool:
         for reader in self.readers[len(self._batch) :]:
@@ -61,13 +72,13 @@ class Collector:
 
     def _first_come(self, version: int) -> bool:
         """One of each lane first; then more of the lanes that have more, in place of lanes that can wait a batch."""
-        here = {id(reader) for reader, _ in self._batch}
-        for reader in self._in_turn():
-            if id(reader) not in here:
-                self._take(reader, version)
-        if len(self._batch) < self.pieces and not self._must_wait(version):
-            for reader in self._in_turn():
-                while len(self._batch) < self.pieces and self._take(reader, version):
+        for number in self._arrivals.new():
+            (self._fresh if self._absent[number] else self._more).add(number)
+        for number in self._in_turn(self._fresh):
+            self._take(number, version)
+        if self._more and len(self._batch) < self.pieces and not self._must_wait(version):
+            for number in self._in_turn(self._fresh | self._more):
+                while len(self._batch) < self.pieces and self._take(number, version):
                     pass
         if len(self._batch) < self.pieces:
             return False
@@ -75,36 +86,40 @@ class Collector:
         self._waited = 0.0
         return True
 
-    def _in_turn(self) -> list[WireReader]:
-        return self.readers[self._turn :] + self.readers[: self._turn]
+    def _in_turn(self, numbers: set[int]) -> list[int]:
+        """In the order of the environments, each time beginning one further."""
+        return sorted(numbers, key=lambda number: (number - self._turn) % self.pieces)
 
-    def _take(self, reader: WireReader, version: int) -> bool:
+    def _take(self, number: int, version: int) -> bool:
         """The wire's next message that is new enough, if there is one and there is room for it."""
+        reader = self.readers[number]
         while len(self._batch) < self.pieces:
             message = reader.receive()
             if message is None:
+                if number not in self._arrivals.silent:  # it says so when it has one again
+                    self._fresh.discard(number)
+                    self._more.discard(number)
                 return False
             lag = version - message.stamp.version
             if not self.synchrony.too_old(lag, reader.wire.max_lag):
                 self._batch.append((reader, message))
+                self._absent[number] = False
+                self._fresh.discard(number)
+                self._more.add(number)
                 return True
             # Below 0: made by params that died with their learner.
             fate = Fate.STALE if lag > 0 else Fate.DIED
-            if any(other is reader for other, _ in self._batch):
-                self._dropped.append((reader, message, fate))  # its slot goes back after those before it
-            else:
+            if self._absent[number]:
                 reader.take(message, fate)
+            else:
+                self._dropped.append((reader, message, fate))  # its slot goes back after those before it
         return False
 
     def _must_wait(self, version: int) -> bool:
         """Whether a lane that is not in the batch would be too old for the next one; patience has an end."""
-        here = {id(reader) for reader, _ in self._batch}
-        begun = [
-            (int(reader.words[OfWire.BEGUN]) - 1, reader.wire.max_lag)
-            for reader in self.readers
-            if id(reader) not in here
-        ]
-        if not any(then >= 0 and version + 1 - then > max_lag for then, max_lag in begun):
+        begun = self.readers[0].all_wires[self._rows, OfWire.BEGUN] - 1
+        late = (begun >= 0) & (version + 1 - begun > self._max_lags) & self._absent
+        if not late.any():
             return False
         now = time.monotonic()
         self._waited = self._waited or now

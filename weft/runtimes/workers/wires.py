@@ -17,7 +17,7 @@ class WireReader:
 
     def __init__(self, wire: Wire, reader: Reader, account: Account, side: int, life: int = 0) -> None:
         self.wire, self.reader = wire, reader
-        self.words = account.wires[wire.index]
+        self.words, self.all_wires = account.wires[wire.index], account.wires
         self._fates = account.sides[side]
         self.words[OfWire.READER_LIFE] = life
         self.expected = int(self.words[OfWire.TAKEN])  # the number of the message that comes next

@@ -107,14 +107,15 @@ class Task:
 
     def writer(self, wire: Wire) -> Writer:
         """The sending end of a wire."""
-        return open_writer(self.specs[wire.name], self.bells[wire.writer], [self.bells[r] for r in wire.readers])
+        readers = [self.bells[r] for r in wire.readers if r in self.bells]  # over a socket there are none
+        return open_writer(self.specs[wire.name], self.bells[wire.writer], readers)
 
     def reader(self, wire: Wire, side: Side) -> Reader:
         """The receiving end of a wire, for a side.
 
         The writer of a stream of every step waits for the answer and not for the slot: it is not rung for that.
         """
-        writer = None if wire.every_step else self.bells[wire.writer]
+        writer = None if wire.every_step else self.bells.get(wire.writer)
         return open_reader(self.specs[wire.name], self.bells[side.index], writer)
 
     @property

@@ -30,7 +30,7 @@ from weft.services.family import kill as kill_process
 from weft.services.guard import Guard
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec, Created
-from weft.streams.registry import create
+from weft.streams.registry import SOCKET_SCHEMES, create_together
 
 HERE = 0
 """The host that this launcher is on, by its index in the blueprint."""
@@ -76,13 +76,13 @@ class Launcher:
         self.bells = {side.index: Bell() for side in blueprint.sides}
         self.channels: dict[str, Created] = {}
         self._specs = dict(specs)
-        for name, spec in specs.items():
-            if spec.scheme != "inproc":
-                self.channels[name] = create(spec)
-                self._specs[name] = self.channels[name].spec
+        for names in blueprint.listeners():
+            asked = [specs[name] for name in names if name in specs and specs[name].scheme != "inproc"]
+            for made in create_together(asked):
+                self.channels[made.spec.name] = made
+                self._specs[made.spec.name] = made.spec
         self._common = {
             **common,
-            "blueprint": to_recipe(blueprint),
             "account": [self.account.fd, *sizes],
             "script": script_path(),
             "sys_path": sys.path,
@@ -96,12 +96,12 @@ class Launcher:
 
     def start(self, worker: int, more: dict[str, Any], arrays: list[np.ndarray[Any, Any]]) -> None:
         """Start a worker's next life; ``more`` and ``arrays`` go to it alone. Does not wait until it is ready."""
-        spec = self.blueprint.workers[worker]
-        wires = [w for w in self.blueprint.wires if {w.writer, *w.readers} & set(spec.sides)]
-        slabs = [self.blueprint.wires[w.slab] for w in wires if w.slab >= 0 and w.writer in spec.sides]
-        sides = {s for w in wires for s in (w.writer, *w.readers)} | set(spec.sides)
+        part = self.blueprint.for_worker(worker)
+        spec, shared = part.workers[worker], list(part.wires)
+        wires = [w for w in shared if {w.writer, *w.readers} & set(spec.sides)]  # the others are slabs
+        # Over a socket each side rings its own bell.
+        sides = {s for w in wires if w.scheme not in SOCKET_SCHEMES for s in (w.writer, *w.readers)} | set(spec.sides)
         fds = [self.account.fd, *(fd for s in sides for fd in self.bells[s].fds)]
-        shared = [*wires, *slabs]
         fds += [fd for w in shared if w.name in self.channels for fd in self.channels[w.name].fds]
         life = self._lives.get(worker, -1) + 1
         self._lives[worker] = life
@@ -118,6 +118,7 @@ class Launcher:
             **more,
             "worker": worker,
             "life": life,
+            "blueprint": to_recipe(part),
             "bells": {str(s): self.bells[s].fds for s in sides},
             "channels": {w.name: self._specs[w.name].to_json() for w in shared},
             "log": log.name if spare is not None else None,
@@ -324,8 +325,7 @@ class Launcher:
         sides = [self.blueprint.sides[s] for s in spec.sides]
         learns = any(role(s.role).computes_gradients or role(s.role).publishes for s in sides)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        learners = {s.worker for s in self.blueprint.sides if role(s.role).computes_gradients}
-        threads = max(1, cores // max(1, len(learners))) if learns else 1
+        threads = max(1, cores // max(1, len(self.blueprint.gradient_workers))) if learns else 1
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
             here.setdefault(name, str(threads))
         # XLA's own: on an accelerator they only compile, and with one of them that takes ten times as long.

@@ -11,9 +11,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Generic, TypeVar, overload
 
 from weft.core.delivery import Delivery
+from weft.graph.role import role
 from weft.runtimes.synchrony import Synchrony
 
 
@@ -107,15 +111,55 @@ class Wire:
         return self.name.partition("/")[0]
 
 
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Some(Sequence[T], Generic[T]):
+    """Some of ``total`` things, each under its own number; the others cannot be asked for.
+
+    Its length is the total; it iterates over what it has.
+    """
+
+    total: int
+    numbers: tuple[int, ...]  # ascending
+    things: tuple[T, ...]
+
+    @classmethod
+    def of(cls, everything: Sequence[T], numbers: set[int]) -> Some[T]:
+        """Those with ``numbers``."""
+        chosen = tuple(sorted(numbers))
+        return cls(len(everything), chosen, tuple(everything[number] for number in chosen))
+
+    @cached_property
+    def _by_number(self) -> dict[int, T]:
+        return dict(zip(self.numbers, self.things, strict=True))
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        if isinstance(index, slice) or index not in self._by_number:
+            raise IndexError(f"number {index} is not in this worker's part of the blueprint, which has {self.numbers}")
+        return self._by_number[index]
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.things)
+
+    def __len__(self) -> int:
+        return self.total
+
+
 @dataclass(frozen=True)
 class Blueprint:
-    """Everything that runs, and how it is joined."""
+    """Everything that runs, and how it is joined; in a worker, the part of it that concerns the worker."""
 
     hosts: tuple[Host, ...]
-    workers: tuple[Worker, ...]
-    sides: tuple[Side, ...]
-    lanes: tuple[Lane, ...]
-    wires: tuple[Wire, ...]
+    workers: Sequence[Worker]
+    sides: Sequence[Side]
+    lanes: Sequence[Lane]
+    wires: Sequence[Wire]
     synchrony: Synchrony
     publishers: tuple[str, ...]  # the fragments whose state is the run's
     stateful: tuple[int, ...] = ()  # sides whose fragments have states of their own: not those at every step
@@ -128,20 +172,102 @@ class Blueprint:
 
     def wire(self, name: str) -> Wire:
         """The wire called ``name``."""
-        return next(wire for wire in self.wires if wire.name == name)
+        return self._by_name[name]
 
     def into(self, side: int) -> list[Wire]:
         """The wires that a side reads."""
-        return [wire for wire in self.wires if side in wire.readers]
+        return list(self._into.get(side, ()))
 
     def out_of(self, side: int) -> list[Wire]:
         """The wires that a side writes."""
-        return [wire for wire in self.wires if wire.writer == side]
+        return list(self._out_of.get(side, ()))
+
+    # A run of tens of thousands of wires looks them up as often: found once.
+
+    @cached_property
+    def _by_name(self) -> dict[str, Wire]:
+        return {wire.name: wire for wire in self.wires}
+
+    @cached_property
+    def _into(self) -> dict[int, list[Wire]]:
+        found: dict[int, list[Wire]] = {}
+        for wire in self.wires:
+            for reader in wire.readers:
+                found.setdefault(reader, []).append(wire)
+        return found
+
+    @cached_property
+    def _out_of(self) -> dict[int, list[Wire]]:
+        found: dict[int, list[Wire]] = {}
+        for wire in self.wires:
+            found.setdefault(wire.writer, []).append(wire)
+        return found
+
+    @cached_property
+    def _firsts(self) -> tuple[int, ...]:
+        """A side of each stage: together they name all fragments that run."""
+        found: dict[str, int] = {}
+        for side in self.sides:
+            found.setdefault(side.stage, side.index)
+        return tuple(found.values())
+
+    @cached_property
+    def _joined(self) -> dict[str, set[int]]:
+        """The workers of the replicas that are one program, by stage."""
+        found: dict[str, set[int]] = {}
+        for side in self.sides:
+            if side.together:
+                found.setdefault(side.stage, set()).add(side.worker)
+        return found
+
+    def for_worker(self, worker: int) -> Blueprint:
+        """What a worker has to know: its own sides, lanes and wires, and what is at the other ends of those.
+
+        As large as the worker's own share, however many others there are. Numbers stay what they are. Of sides of
+        others it does not say the lanes; of a wire that others read too, only this worker's readers, unless it is the
+        writer.
+        """
+        own = set(self.workers[worker].sides)
+        wires = {w.index: w for side in own for w in (*self.into(side), *self.out_of(side))}
+        for wire in list(wires.values()):
+            if wire.writer not in own:
+                wires[wire.index] = replace(wire, readers=tuple(r for r in wire.readers if r in own))
+            elif wire.slab >= 0:
+                wires.setdefault(wire.slab, self.wires[wire.slab])
+        sides = {s for w in wires.values() for s in (w.writer, *w.readers)} | own | set(self._firsts)
+        lanes = {lane for side in own for lane in self.sides[side].lanes} | {w.lane for w in wires.values()}
+        kept = Some.of(self.sides, sides)
+        shown = tuple(side if side.index in own else replace(side, lanes=()) for side in kept)
+        chosen = tuple(sorted(wires))
+        return replace(
+            self,
+            workers=Some.of(self.workers, {worker}),
+            sides=replace(kept, things=shown),
+            lanes=Some.of(self.lanes, {0, *lanes} - {-1}),
+            wires=Some(len(self.wires), chosen, tuple(wires[index] for index in chosen)),
+            stateful=tuple(s for s in self.stateful if s in sides),
+            transit=tuple(s for s in self.transit if s in sides),
+            watching=tuple(s for s in self.watching if s in sides),
+        )
+
+    def listeners(self) -> list[list[str]]:
+        """The names of all wires, those together that one worker reads and that look alike: they share a listener."""
+        found: dict[tuple[int, str, str], list[str]] = {}
+        for wire in self.wires:
+            alone = wire.delivery is Delivery.LATEST or not wire.readers
+            worker = -1 - wire.index if alone else self.sides[wire.readers[0]].worker
+            found.setdefault((worker, wire.leg, wire.scheme), []).append(wire.name)
+        return list(found.values())
 
     @property
     def publishing(self) -> list[Side]:
         """The sides that hold the run's state, all replicas of them."""
         return [side for side in self.sides if set(side.fragments) & set(self.publishers)]
+
+    @cached_property
+    def gradient_workers(self) -> frozenset[int]:
+        """The workers that compute gradients: they share the cores."""
+        return frozenset(side.worker for side in self.sides if role(side.role).computes_gradients)
 
     def publishing_workers(self) -> tuple[int, ...]:
         """The workers of those."""
@@ -153,8 +279,8 @@ class Blueprint:
 
     def together(self, worker: int) -> set[int]:
         """The workers that are one program with this one, itself too; empty where none are."""
-        names = {side.stage for side in self.sides if side.worker == worker and side.together}
-        return {side.worker for side in self.sides if side.together and side.stage in names}
+        mine = (self.sides[side] for side in self.workers[worker].sides)
+        return {other for side in mine if side.together for other in self._joined[side.stage]}
 
     def saving(self) -> set[int]:
         """The sides that are asked for their part of a checkpoint: where nothing moves between two updates, all.

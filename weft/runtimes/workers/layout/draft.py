@@ -73,7 +73,8 @@ class _Drafting:
         stateful = tuple(
             index for index, found in roles.items() if index not in watching and not any(r.every_step for r in found)
         )
-        transit = tuple(side.index for side in self.sides if side.index in takes & {w.writer for w in counted})
+        hands_on = takes & {wire.writer for wire in counted}
+        transit = tuple(side.index for side in self.sides if side.index in hands_on)
         return Blueprint(
             (Host(0, "here"),),
             tuple(self.workers),
@@ -120,8 +121,8 @@ class _Drafting:
 
     def _share(self, rank: int, replicas: int) -> tuple[int, ...]:
         """A replica's lanes: a contiguous share of all."""
-        count = len(self.lanes)
-        return tuple(i for i in range(count) if i * replicas // count == rank)
+        count = len(self.lanes)  # lane i is the share of i * replicas // count
+        return tuple(range(-(-rank * count // replicas), -(-(rank + 1) * count // replicas)))
 
     # ---- workers and sides ------------------------------------------------------------------------------------------
 
@@ -202,19 +203,29 @@ class _Drafting:
                 self._by_writer(stream)
         for streams in newest.values():
             self._to_all(streams)
+        taken: dict[int, list[Wire]] = {}  # by the side that reads them
         for wire in self.wires:
-            eaten = [w for w in self.wires if wire.writer in w.readers and w.samples and w.lane < 0]
+            if wire.samples and wire.lane < 0:
+                for reader in wire.readers:
+                    taken.setdefault(reader, []).append(wire)
+        for wire in list(self.wires):
+            eaten = [self.wires[w.index] for w in taken.get(wire.writer, ())]
             if wire.samples and eaten:  # a map of gradients hands on what several replicas send it
                 round_ = sum(w.in_round for w in eaten)  # its reader holds all of a round until it has used them
                 self.wires[wire.index] = replace(wire, in_round=round_, capacity=max(wire.capacity, round_))
+        sent: dict[tuple[int, int], list[Wire]] = {}  # by the side that writes them, and the lane
+        for wire in self.wires:
+            if wire.samples:
+                sent.setdefault((wire.writer, wire.lane), []).append(wire)
         for wire in self.wires:
             if wire.every_step and wire.source == self.steps and wire.scheme == "shm":
-                self.wires[wire.index] = replace(wire, slab=self._slab(wire))
+                self.wires[wire.index] = replace(wire, slab=self._slab(wire, sent))
 
-    def _slab(self, timesteps: Wire) -> int:
+    @staticmethod
+    def _slab(timesteps: Wire, sent: dict[tuple[int, int], list[Wire]]) -> int:
         """The wire on which the reader of a lane's timesteps sends what it builds of them; -1 where memory ends."""
         (reader,) = timesteps.readers
-        built = [w for w in self.wires if w.writer == reader and w.lane == timesteps.lane and w.samples]
+        built = sent.get((reader, timesteps.lane), [])
         return built[0].index if len(built) == 1 and built[0].scheme == "shm" else -1
 
     def _of(self, fragment: str) -> list[Side]:

@@ -113,16 +113,15 @@ class Schemas:
 
     def channels(self) -> dict[str, ChannelSpec]:
         """The channel of every wire, by its name."""
-        return {
-            wire.name: ChannelSpec(
-                wire.name,
-                array_specs_of(self.form(wire).schema, wire.stream),
-                wire.capacity,
-                wire.delivery,
-                wire.scheme,
-            )
-            for wire in self.blueprint.wires
-        }
+        arrays: dict[int, ArraySpecs] = {}  # by form: thousands of wires have the same
+        channels = {}
+        for wire in self.blueprint.wires:
+            form = self.form(wire)
+            if id(form) not in arrays:
+                arrays[id(form)] = array_specs_of(form.schema, wire.stream)
+            passes = arrays[id(form)]
+            channels[wire.name] = ChannelSpec(wire.name, passes, wire.capacity, wire.delivery, wire.scheme)
+        return channels
 
 
 def array_specs_of(schema: Tree, what: str) -> ArraySpecs:
