@@ -1,7 +1,7 @@
 """A host's agent: one process that starts, hears and ends the workers of its host, as the head tells it.
 
-It has the launcher that a run on one machine has, with an account, bells and channels of this host. It hands on what its
-workers say, each time with their words of the account. It ends with its standard input, with the head, and where it has
+It has the launcher that a run on one machine has, with an account, bells and channels of this host. It hands on what
+its workers say, each time with their words of the account. It ends with its standard input, with the head, and where it has
 not heard from the head for a while; its workers end with it.
 """
 
@@ -29,6 +29,7 @@ from weft.runtimes.workers.control.launcher import Heard, Launcher
 from weft.runtimes.workers.control.link import LinkClosed, LinkMessage
 from weft.runtimes.workers.counting.account import OfWire
 from weft.runtimes.workers.layout.blueprint import Blueprint
+from weft.runtimes.workers.worker import die_with_parent
 from weft.streams.channel import ChannelSpec
 
 REPORT_SECONDS = 0.1
@@ -240,9 +241,10 @@ def _know_roles(blueprint: Blueprint, common: dict[str, Any]) -> None:
         from_recipe(common["algorithm"])
 
 
-def main() -> None:
+def main(outlives_thread: bool = False) -> None:
     """Read the invitation from standard input, and serve. Leaves with 1 where something broke."""
-    _die_with_parent()
+    if not outlives_thread:
+        die_with_parent()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the head answers them
     line = b""
@@ -262,9 +264,3 @@ def main() -> None:
     finally:
         agent.close()
     sys.exit(code)
-
-
-def _die_with_parent() -> None:
-    from weft.runtimes.workers.worker import die_with_parent
-
-    die_with_parent()

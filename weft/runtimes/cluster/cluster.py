@@ -6,7 +6,7 @@ import itertools
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from weft.core.errors import ConfigError, WorkerFailed
 from weft.plans.machine import Machine
 from weft.runtimes.cluster.fitness import check_fit, fitness
-from weft.runtimes.cluster.hosts import HostProvider
+from weft.runtimes.cluster.hosts import HostProvider, Share
 from weft.runtimes.cluster.line import LEASE_SECONDS
 from weft.runtimes.cluster.switchboard import Switchboard
 from weft.runtimes.workers.control.link import LinkMessage
@@ -61,19 +61,19 @@ class Cluster:
         """The hosts with an agent that works, as far as is known."""
         return sorted(self.started - set(self.lost))
 
-    def start(self, hosts: Iterable[int]) -> None:
-        """Start agents on these, wait until they have reported, and compare them with this host.
+    def start(self, shares: Mapping[int, Share]) -> None:
+        """Start agents on these hosts, wait until they have reported, and compare them with this host.
 
         Raises ConfigError where one is unfit, or does not come. Blocks for up to ``REPORT_SECONDS``.
         """
-        new = sorted(set(hosts) - self.started)
+        new = sorted(set(shares) - self.started)
         if not new:
             return
         if self._board is None:
             self._board = Switchboard(self.provider.head, self._deliver)
         board = self._board
         self.started |= set(new)
-        self.provider.start([board.invitation(host, self.offers[host].interface) for host in new])
+        self.provider.start([board.invitation(host, self.offers[host].interface) for host in new], shares)
         deadline = time.monotonic() + REPORT_SECONDS
         while not set(new) <= self._reported.keys():
             self.look()

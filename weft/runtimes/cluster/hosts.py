@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from weft.runtimes.cluster.line import Invitation
@@ -13,6 +14,13 @@ class Offer(NamedTuple):
 
     host: Host
     interface: str
+
+
+class Share(NamedTuple):
+    """What a run uses of a host."""
+
+    cores: int
+    gpus: int
 
 
 class Gone(NamedTuple):
@@ -31,10 +39,10 @@ class HostProvider(Protocol):
         """What there is, numbered from 0. Nothing is taken yet. Raises ConfigError where nothing can be had."""
         ...
 
-    def start(self, invitations: list[Invitation]) -> None:
+    def start(self, invitations: list[Invitation], shares: Mapping[int, Share]) -> None:
         """Take these hosts, and start an agent on each (``agent.py``). Raises ConfigError where they are not to be had.
 
-        Returns before the agents have reported.
+        ``shares``: by host, what the run uses of it at first.         Returns before the agents have reported.
         """
         ...
 

@@ -22,6 +22,7 @@ from weft.core.errors import ChannelError
 from weft.core.recipe import script_path, to_recipe
 from weft.runtimes.cluster.channels import binder
 from weft.runtimes.cluster.cluster import Cluster
+from weft.runtimes.cluster.hosts import Share
 from weft.runtimes.cluster.words import Owned, begun
 from weft.runtimes.workers.control.launcher import Heard, NoRoom
 from weft.runtimes.workers.control.link import LinkMessage
@@ -93,7 +94,7 @@ class ClusterLauncher:
     def _begin(self) -> None:
         """The first start: agents, and channels between them. What the account holds by now goes with each task."""
         self._began = True
-        self.cluster.start({worker.host for worker in self.blueprint.workers})
+        self.cluster.start(shares(self.blueprint))
         for host in self._hosts:
             self._begin_on(host)
         self._join_up()
@@ -319,6 +320,15 @@ class ClusterLauncher:
         if worker not in self._owned:
             self._owned[worker] = Owned(self._drafted, [worker])
         return self._owned[worker]
+
+
+def shares(blueprint: Blueprint) -> dict[int, Share]:
+    """What a placed blueprint uses of each host: a core for each worker."""
+    found: dict[int, Share] = {}
+    for worker in blueprint.workers:
+        before = found.get(worker.host, Share(0, 0))
+        found[worker.host] = Share(before.cores + 1, before.gpus + (worker.device != "cpu"))
+    return found
 
 
 def launcher_of(cluster: Cluster) -> Callable[..., ClusterLauncher]:

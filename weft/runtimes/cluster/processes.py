@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from weft.runtimes.cluster.hosts import Gone, Offer
+from weft.runtimes.cluster.hosts import Gone, Offer, Share
 from weft.runtimes.cluster.line import Invitation
 from weft.runtimes.workers.control.endings import how_it_ended
 from weft.runtimes.workers.layout.blueprint import Host
@@ -40,7 +40,7 @@ class ProcessHosts:
         """See ``HostProvider``."""
         return self._offers
 
-    def start(self, invitations: list[Invitation]) -> None:
+    def start(self, invitations: list[Invitation], shares: Mapping[int, Share]) -> None:
         """See ``HostProvider``."""
         for invitation in invitations:
             self.agents[invitation.host] = start_agent(invitation, self._commands[invitation.host])
@@ -60,10 +60,16 @@ class ProcessHosts:
         self.agents = {}
 
 
-def start_agent(invitation: Invitation, command: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-    """An agent on this machine, which ends when its standard input does; ``command`` goes before Python's."""
+def start_agent(
+    invitation: Invitation, command: Sequence[str] = (), *, outlives_thread: bool = False
+) -> subprocess.Popen[bytes]:
+    """An agent on this machine, which ends when its standard input does; ``command`` goes before Python's.
+
+    It is killed when the thread that starts it ends, with its process or before; unless ``outlives_thread``.
+    """
     package = str(Path(__file__).resolve().parents[3])
-    program = f"import sys; sys.path.insert(0, {package!r}); from weft.runtimes.cluster.agent import main; main()"
+    program = f"import sys; sys.path.insert(0, {package!r}); from weft.runtimes.cluster.agent import main; "
+    program += f"main(outlives_thread={outlives_thread})"
     process = subprocess.Popen(
         [*command, sys.executable, "-c", program],
         stdin=subprocess.PIPE,

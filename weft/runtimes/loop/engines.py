@@ -39,8 +39,8 @@ def make_engine(
         return WorkersEngine(prepared, launch, folder, how.hang_seconds, launcher_of(cluster))
     if cluster is not None:
         raise ConfigError(
-            f"the plan {str(prepared.plan)!r} runs in one process, and a cluster has no part in it: name a plan of several "
-            "groups, such as 'env*4 | act | learn', or drop --on."
+            f"the plan {str(prepared.plan)!r} runs in one process, and a cluster has no part in it: name a plan of "
+            "several groups, such as 'env*4 | act | learn', or drop --on."
         )
     graph, sizes = prepared.graph.unwatched(), (layout_of(prepared), prepared.envs, prepared.seed)
     if all(fragment.pure for fragment in graph.fragments) and prepared.source.pure is not None:

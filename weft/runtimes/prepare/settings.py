@@ -98,8 +98,8 @@ class Settings:
     )
     on: str = setting(
         "local",
-        "where workers run: `local`; `ray`, here or on a cluster (`ray://HOST:PORT`, `HOST:PORT`); or `processes:N`, N hosts "
-        "that are processes of this machine, to try what crosses hosts",
+        "where workers run: `local`; `ray`, here or on a cluster (`ray://HOST:PORT`, `HOST:PORT`); or `processes:N`, N "
+        "hosts that are processes of this machine, to try what crosses hosts",
     )
     trust_network: bool = setting(
         False, "use a Ray cluster although it asks nobody for a token: whoever reaches it can run code on it"

@@ -284,7 +284,7 @@ class Launcher:
 
     def fileno(self) -> int:
         """Readable when a worker has said something; for ``select``, on Linux."""
-        return int(self._selector.fileno())  # type: ignore[attr-defined]  # epoll's
+        return int(self._selector.fileno())
 
     @property
     def watched(self) -> set[int]:
