@@ -25,7 +25,7 @@ class Machine:
 
     def count(self, device: Device | None) -> int:
         """How many devices of this process answer to ``device``: those numbered that exist, or all of the kind."""
-        if device is None:
+        if device is None or device.kind == "node":
             return self.devices
         if device.kind == "cpu":
             return self.cpu_devices

@@ -144,7 +144,7 @@ class _Reader:
             return None
         token = self.take("device")
         if token is None:
-            self.expected("a device after '@': cpu, gpu, gpu:0 or gpu:0-3")
+            self.expected("a device after '@': cpu, gpu, gpu:0, gpu:0-3 or node:NAME")
         try:
             return Device.from_text(token.text)
         except PlanError as error:

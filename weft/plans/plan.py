@@ -14,20 +14,26 @@ from typing import Any
 from weft.core.errors import PlanError, nearest
 
 FRAGMENT_NAME = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*(?:\.\*)?"
-DEVICE_FORMS = "cpu, gpu, gpu:0 or gpu:0-3"
+DEVICE_FORMS = "cpu, gpu, gpu:0, gpu:0-3 or node:NAME"
 
 
 @dataclass(frozen=True)
 class Device:
-    """Where a group runs: ``cpu``, any ``gpu``, or the GPUs from ``first`` to ``last``, both included."""
+    """Where a group runs: ``cpu``, any ``gpu``, the GPUs from ``first`` to ``last``, both included, or ``node:NAME``.
+
+    A node is a host of a cluster that has this name or this label.
+    """
 
     kind: str
     first: int | None = None
     last: int | None = None
+    node: str = ""
 
     def __post_init__(self) -> None:
+        if self.kind == "node" and self.node:
+            return
         if self.kind not in ("cpu", "gpu"):
-            near = nearest(self.kind, ("cpu", "gpu"), count=1)
+            near = nearest(self.kind, ("cpu", "gpu", "node"), count=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise PlanError(f"unknown device {self.kind!r}: expected {DEVICE_FORMS}.{hint}")
         if self.first is None:
@@ -45,7 +51,9 @@ class Device:
 
     @classmethod
     def from_text(cls, text: str) -> Device:
-        """Read ``cpu``, ``gpu``, ``gpu:0`` or ``gpu:0-3``."""
+        """Read ``cpu``, ``gpu``, ``gpu:0``, ``gpu:0-3`` or ``node:NAME``."""
+        if node := re.fullmatch(r"node:([A-Za-z0-9_.:-]{1,100})", text):
+            return cls("node", node=node[1])
         match = re.fullmatch(r"([A-Za-z]\w*)(?::(\d{1,6})(?:-(\d{1,6}))?)?", text)
         if match is None:
             raise PlanError(f"cannot read the device {text!r}: expected {DEVICE_FORMS}")
@@ -59,7 +67,7 @@ class Device:
 
     def __str__(self) -> str:
         if self.first is None:
-            return self.kind
+            return f"node:{self.node}" if self.node else self.kind
         return f"{self.kind}:{self.first}" if self.first == self.last else f"{self.kind}:{self.first}-{self.last}"
 
 

@@ -156,6 +156,11 @@ class Writer(Protocol):
         """Messages committed and not yet released by the reader; 0 for LATEST."""
         ...
 
+    @property
+    def noted(self) -> int:
+        """What the reader noted last (``Reader.note``), with the releases that have come; -1: nothing, or LATEST."""
+        ...
+
     def close(self) -> None:
         """Send no more: the reader receives what was committed, then ChannelClosed. May be called twice."""
         ...
@@ -176,6 +181,13 @@ class Reader(Protocol):
 
     def release(self, message: Message) -> None:
         """Give the slot back and ring the writer. Release in the order received. For LATEST it does nothing."""
+        ...
+
+    def note(self, number: int) -> None:
+        """Have a number, from 0, go to the writer with the next release: it is there before the slot is seen free.
+
+        For LATEST it does nothing.
+        """
         ...
 
     @property

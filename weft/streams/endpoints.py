@@ -1,4 +1,7 @@
-"""Where the sockets of a channel are: over loopback with keys, or in the kernel without a name.
+"""Where the sockets of a channel are: on one address with keys, or in the kernel without a name.
+
+The address is loopback's, unless the caller names another of this machine's, for channels between hosts
+(``create_between``). The host of the end that connects has the address and the keys from the other (``adopt``).
 
 The launcher makes the listening socket and keeps it for as long as the channel: no other program can take its place
 while an end is dead, and peers that connect meanwhile wait for the next one.
@@ -16,8 +19,8 @@ from typing import NamedTuple
 
 from weft.core.delivery import Delivery
 from weft.core.errors import ChannelError, ConfigError
-from weft.streams.channel import ChannelSpec
-from weft.streams.keys import Keys, make_keys, read_keys
+from weft.streams.channel import ChannelSpec, Created
+from weft.streams.keys import Keys, keep_keys, make_keys, read_keys
 
 _BACKLOG = {Delivery.BLOCK: 16, Delivery.LATEST: 128}  # connections that wait to be accepted: one writer, or readers
 _NAMELESS = "nameless"
@@ -56,15 +59,28 @@ class Address(NamedTuple):
 
 def check_loopback(host: str, name: str) -> None:
     """Refuse a host that other machines could reach."""
-    try:
-        loopback = ipaddress.IPv4Address(host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
+    if not _is_one(host) or not ipaddress.IPv4Address(host).is_loopback:
         raise ConfigError(
-            f"channel {name!r}: {host!r} is not a loopback address. A wider bind needs a key, and comes with the "
-            "cluster runtime; on this machine, leave the address empty."
+            f"channel {name!r}: {host!r} is not a loopback address. Only a run on several hosts binds to another, and "
+            "says which; on this machine, leave the address empty."
         )
+
+
+def check_one(host: str, name: str) -> None:
+    """Refuse what is not the address of one interface: every interface (0.0.0.0), a group, a name."""
+    if not _is_one(host):
+        raise ConfigError(
+            f"channel {name!r}: {host!r} is not the IPv4 address of one interface, which a channel between hosts binds "
+            "to."
+        )
+
+
+def _is_one(host: str) -> bool:
+    try:
+        address = ipaddress.IPv4Address(host)
+    except ValueError:
+        return False
+    return not (address.is_unspecified or address.is_multicast or host == "255.255.255.255")
 
 
 def parse_address(text: str, name: str) -> Address:
@@ -73,7 +89,7 @@ def parse_address(text: str, name: str) -> Address:
     token, _, fds = rest.partition("/")
     host, _, port = place.rpartition(":")
     if host:
-        check_loopback(host, name)
+        check_one(host, name)  # without its keys, which are behind a descriptor, it is of no use
     numbers = fds.split(",")
     known = (host and port.isdigit()) or place == _NAMELESS
     if not known or not token or len(numbers) != 2 or not all(number.isdigit() for number in numbers):
@@ -87,8 +103,10 @@ class SocketCreated:
 
     committed = 0
 
-    def __init__(self, spec: ChannelSpec, host: str, port: int, listener: socket.socket, guard: int) -> None:
-        address = Address(host, port, secrets.token_hex(8), listener.fileno(), guard)
+    def __init__(
+        self, spec: ChannelSpec, host: str, port: int, listener: socket.socket, guard: int, token: str = ""
+    ) -> None:
+        address = Address(host, port, token or secrets.token_hex(8), listener.fileno(), guard)
         self.spec, self.fds = replace(spec, address=str(address)), (address.listener, guard)
         self._listener = listener
 
@@ -106,7 +124,54 @@ def create_tcp(spec: ChannelSpec) -> SocketCreated:
     """
     host = spec.address.partition("/")[0].partition(":")[0] or "127.0.0.1"
     check_loopback(host, spec.name)
-    keys = make_keys(spec.name)
+    return _listening(spec, host, make_keys(spec.name))
+
+
+def create_between(spec: ChannelSpec, interface: str, token: str = "", keys: bytes | None = None) -> SocketCreated:
+    """Listen where another host can reach it: on ``interface``, an address of this machine, and no other.
+
+    ``token`` and ``keys`` of a channel that was on a host that is gone; new ones unless given. Raises ConfigError for
+    what is not one address, ChannelError where this machine does not have it.
+    """
+    check_one(interface, spec.name)
+    return _listening(spec, interface, make_keys(spec.name) if keys is None else keep_keys(keys, spec.name), token)
+
+
+class Adopted:
+    """See ``channel.Created``: a channel whose listening socket is another host's. Here are its address and keys."""
+
+    committed = 0
+
+    def __init__(self, spec: ChannelSpec, place: str, token: str, keys: bytes) -> None:
+        guard = keep_keys(keys, spec.name)
+        self.fds: tuple[int, ...] = (guard,)
+        self.spec = replace(spec, address=f"{place}/{token}/{guard},{guard}")
+        parse_address(self.spec.address, spec.name)
+
+    def move(self, place: str) -> None:
+        """The other end has gone to another place: who opens this end from now on connects there."""
+        self.spec = replace(self.spec, address="/".join([place, *self.spec.address.split("/")[1:]]))
+        parse_address(self.spec.address, self.spec.name)
+
+    def close(self) -> None:
+        """Forget the keys; may be called twice."""
+        if self.fds:
+            os.close(self.fds[0])
+            self.fds = ()
+
+
+def adopt(spec: ChannelSpec, place: str, token: str, keys: bytes) -> Adopted:
+    """A channel that listens at ``place`` (``HOST:PORT``) of another host, which exported ``token`` and ``keys``."""
+    return Adopted(spec, place, token, keys)
+
+
+def export(created: Created) -> tuple[str, str, bytes]:
+    """Of a channel that listens here: place, token and keys, for ``adopt`` on another host. The keys are secret."""
+    address = parse_address(created.spec.address, created.spec.name)
+    return f"{address.host}:{address.port}", address.token, b"".join(read_keys(address.guard, created.spec.name))
+
+
+def _listening(spec: ChannelSpec, host: str, keys: int, token: str = "") -> SocketCreated:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.bind((host, 0))
@@ -115,7 +180,7 @@ def create_tcp(spec: ChannelSpec) -> SocketCreated:
         listener.close()
         os.close(keys)
         raise ChannelError(f"channel {spec.name!r}: no port on {host} can be had: {error}") from error
-    return SocketCreated(spec, host, listener.getsockname()[1], listener, keys)
+    return SocketCreated(spec, host, listener.getsockname()[1], listener, keys, token)
 
 
 def create_ipc(spec: ChannelSpec) -> SocketCreated:

@@ -43,10 +43,17 @@ def check_curve(asked_by: str) -> None:
 def make_keys(name: str) -> int:
     """New keys for the channel ``name``; the descriptor of the memfd that holds them. The caller closes it."""
     check_curve(f"channel {name!r}")
+    return keep_keys(b"".join(zmq.curve_keypair() + zmq.curve_keypair()), name)
+
+
+def keep_keys(keys: bytes, name: str) -> int:
+    """Keys that another host has made, in a memfd of this one; its descriptor, which the caller closes."""
+    if len(keys) != 4 * _LENGTH:
+        raise ChannelError(f"channel {name!r}: {len(keys)} bytes are not the keys of a channel.")
     if not hasattr(os, "memfd_create"):
         raise ChannelError(f"channel {name!r}: keys need Linux's memfd.")
     fd = os.memfd_create("weft-keys", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.write(fd, b"".join(zmq.curve_keypair() + zmq.curve_keypair()))
+    os.write(fd, keys)
     seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
     return fd

@@ -60,6 +60,10 @@ class Attached:
         """What to ring when the ring has changed."""
         return self._nudge
 
+    def call(self, function: Callable[[], T]) -> T:
+        """Run something in the pump's thread, which owns the socket; waits for it."""
+        return self._pump.call(function)
+
     def check(self) -> None:
         """Raise the link's error, if there is one."""
         if self.error is not None:

@@ -3,7 +3,7 @@
     line 0   magic, fingerprint (2 words), slots, slot bytes, delivery, bytes of the schema     never change
     line 1   committed                                                                          the writer's
     line 2   writer closed                                                                      the writer's
-    line 3   released, cursor                                                                   the reader's
+    line 3   released, cursor, note                                                             the reader's
     line 4   reader closed                                                                      the reader's
     then     the schema as JSON, to name a difference; then the slots, each:
              begin, end, stamp (6 words), and the arrays
@@ -13,7 +13,8 @@ slow each other. A message's number in the channel is its place; place ``p`` lie
 ``end`` are ``p + 1`` when the slot holds the whole of place ``p``; they differ while it is written.
 
 ``released`` is the place up to which the reader has released; ``cursor`` is the next place to be received. A new reader
-sets the cursor back to ``released``.
+sets the cursor back to ``released``. ``note`` is 1 + a number that the reader has for the writer, 0: none; it is stored
+before the release that it goes with.
 
 Order of stores. Python has no memory barriers. x86 keeps stores in order and loads in order, and the bulk copies of
 the C library end with a fence; the ring needs no more. On ARM, the system call that rings the bell orders the stores
@@ -40,6 +41,7 @@ COMMITTED = 1 * _LINE_WORDS
 WRITER_CLOSED = 2 * _LINE_WORDS
 RELEASED = 3 * _LINE_WORDS
 CURSOR = RELEASED + 1
+NOTE = RELEASED + 2
 READER_CLOSED = 4 * _LINE_WORDS
 _HEADER = 5 * LINE
 _HEAD = LINE  # of a slot: begin, end, stamp

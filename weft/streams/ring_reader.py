@@ -9,7 +9,7 @@ from collections.abc import Callable
 from weft.core.errors import ChannelClosed, ChannelError
 from weft.streams.bell import Bell, Rings
 from weft.streams.channel import Message, Stamp
-from weft.streams.ring import COMMITTED, CURSOR, READER_CLOSED, RELEASED, WRITER_CLOSED, Ring
+from weft.streams.ring import COMMITTED, CURSOR, NOTE, READER_CLOSED, RELEASED, WRITER_CLOSED, Ring
 
 
 class _Receiving(ABC):
@@ -81,6 +81,11 @@ class RingReader(_Receiving):
         self._ring.words[RELEASED] = self._held.popleft() + 1
         self._ring_writer()
 
+    def note(self, number: int) -> None:
+        """See ``channel.Reader``."""
+        if not self._closed:
+            self._ring.words[NOTE] = number + 1
+
     @property
     def unread(self) -> int:
         """See ``channel.Reader``; 0 after close."""
@@ -122,6 +127,9 @@ class LatestReader(_Receiving):
 
     def release(self, message: Message) -> None:
         """Does nothing: there is no slot to give back."""
+
+    def note(self, number: int) -> None:
+        """Does nothing: nothing goes back to the writer."""
 
     @property
     def unread(self) -> int:

@@ -11,7 +11,7 @@ from weft.core.delivery import Delivery
 from weft.core.errors import ChannelClosed, ChannelError
 from weft.streams.bell import Bell, Rings
 from weft.streams.channel import Arrays, Stamp
-from weft.streams.ring import READER_CLOSED, WRITER_CLOSED, Ring
+from weft.streams.ring import NOTE, READER_CLOSED, WRITER_CLOSED, Ring
 from weft.streams.schema import check
 
 
@@ -77,6 +77,11 @@ class RingWriter:
     def unreleased(self) -> int:
         """See ``channel.Writer``; after close, as it was then."""
         return self._final if self._closed else self._ring.unreleased
+
+    @property
+    def noted(self) -> int:
+        """See ``channel.Writer``; -1 after close."""
+        return -1 if self._closed else self._ring.words[NOTE] - 1
 
     def close(self) -> None:
         """See ``channel.Writer``."""

@@ -40,6 +40,12 @@ class TcpWriter(RingWriter):
         super().__init__(ring, bell, [attached.wake()], attached.check)
         self._attached = attached
 
+    def repoint(self, place: str) -> None:
+        """The reader is at ``place`` (``HOST:PORT``) now, with the same keys; what it has not released goes there."""
+        link = self._attached.link
+        assert isinstance(link, SendLink)
+        self._attached.call(lambda: link.repoint(place))
+
     def close(self) -> None:
         """Waits until the reader has received everything, at most ``_WRITER_LINGER`` seconds."""
         self._attached.close(_WRITER_LINGER)

@@ -19,7 +19,7 @@ from weft.streams.channel import Stamp
 from weft.streams.endpoints import Address
 from weft.streams.keys import Keys
 from weft.streams.line import Frames, Line, Lines
-from weft.streams.ring import COMMITTED, CURSOR, READER_CLOSED, RELEASED, WRITER_CLOSED, Ring
+from weft.streams.ring import COMMITTED, CURSOR, NOTE, READER_CLOSED, RELEASED, WRITER_CLOSED, Ring
 from weft.streams.schema import array_specs_from_json, array_specs_to_json, difference, fingerprint
 from weft.streams.sockets import send
 from weft.streams.wire import MAX_HEADER, Ack, Bye, Data, Header, Hello, Open, Refused, decode, encode
@@ -63,10 +63,19 @@ class SendLink:
     def connect(self, lines: Lines, address: Address, keys: Keys | None) -> SendLink:
         """Make the socket, in the pump's thread; returns itself. The connection waits until there is a reader."""
         self.line = lines.connect(address, keys, MAX_HEADER)
+        self._endpoint = address.endpoint
         return self
 
     def greet(self, peer: bytes) -> None:
         """Does nothing: the reader greets."""
+
+    def repoint(self, place: str) -> None:
+        """Connect to ``place`` instead, in the pump's thread: the reader there begins anew."""
+        endpoint = f"tcp://{place}"
+        if endpoint != self._endpoint:
+            self.line.socket.connect(endpoint)
+            self.line.socket.disconnect(self._endpoint)
+            self._endpoint, self._open = endpoint, False
 
     def take(self, frames: Frames) -> None:
         """Handle one message from the reader's side."""
@@ -131,6 +140,7 @@ class SendLink:
             self.unexpected += 1
             return
         self._known, self._released = True, ack.released
+        self._ring.words[NOTE] = ack.note + 1  # first: the writer must not see the slot without it
         self._ring.words[RELEASED] = released
         self._bell.ring()
 
@@ -148,7 +158,7 @@ class ReceiveLink:
         self._fingerprint = fingerprint(ring.spec.arrays)
         self._writer, self._session = b"", 0  # routing id and session of the last writer that opened
         self._next = -1  # the next place; -1: no writer has opened yet
-        self._told: int | None = None  # the released place that the writer was told
+        self._told: tuple[int, int] | None = None  # the released place and the note that the writer was told
         self._leaving = False
         self.refused: SchemaMismatch | None = None  # always None: this side refuses, the other is refused
         self.kept: dict[int, zmq.Frame] = {}  # by place: large payloads, left in ZeroMQ's own memory
@@ -189,10 +199,10 @@ class ReceiveLink:
         """Tell the writer how far the reader has released, if that has changed."""
         if not self._writer or self._leaving:
             return
-        released = self._ring.released
-        if released != self._told:
-            self._told = released
-            self._say(self._writer, Ack(released))
+        now = self._ring.released, self._ring.words[NOTE] - 1  # in this order: a note is stored before its release
+        if now != self._told:
+            self._told = now
+            self._say(self._writer, Ack(*now))
 
     def finish(self, late: bool) -> bool:
         """True once the writer knows. Messages that were not released are sent again to the next reader."""

@@ -7,7 +7,7 @@ The side that binds says ``Hello`` first. In a BLOCK channel that is the reader,
                                   ◀──    Open(start)     I continue there
     Ack(released)                 ──▶                    how much room there is
                                   ◀──    Data, payload   in order, at most ``capacity`` unreleased
-    Ack(released)                 ──▶                    the writer may reuse these slots
+    Ack(released, note)           ──▶                    the writer may reuse these slots
 
 In a LATEST channel the writer binds. Each reader answers ``Ask(have)``; the writer sends ``Data`` once there is a newer
 message, and the reader asks again. ``Refused`` says that the arrays differ, and how.
@@ -71,6 +71,7 @@ class Ack(Struct, tag="ack", array_like=True, frozen=True):
     """A reader: I have released all places before ``released``."""
 
     released: Place
+    note: Annotated[int, Meta(ge=-1, le=1 << 62)] = -1  # what it wants the writer to know with that; -1: nothing
 
 
 class Refused(Struct, tag="refused", array_like=True, frozen=True):

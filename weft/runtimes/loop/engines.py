@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from weft.core.errors import ConfigError
 from weft.runtimes.compiled.engine import FusedEngine
 from weft.runtimes.hosted.engine import HostedEngine
 from weft.runtimes.loop.engine import Engine
 from weft.runtimes.prepare.config import Prepared, Settings, layout_of
 
+if TYPE_CHECKING:
+    from weft.runtimes.cluster.cluster import Cluster
 
-def make_engine(prepared: Prepared, settings: Settings | None = None, logs: Path | None = None) -> Engine:
+
+def make_engine(
+    prepared: Prepared, settings: Settings | None = None, logs: Path | None = None, cluster: Cluster | None = None
+) -> Engine:
     """The engine for a prepared run: of its one group in this process, or of its workers, which log to ``logs``.
+
+    ``cluster``: the hosts of these, where they are not on this one.
 
     Starts nothing yet; refuses what could not start.
     """
@@ -20,7 +29,19 @@ def make_engine(prepared: Prepared, settings: Settings | None = None, logs: Path
         from weft.runtimes.workers.layout.launch_spec import launch_spec
 
         how = settings or Settings()
-        return WorkersEngine(prepared, launch_spec(prepared, how), logs or how.root / "logs", how.hang_seconds)
+        launch, folder = launch_spec(prepared, how), logs or how.root / "logs"
+        if cluster is None:
+            return WorkersEngine(prepared, launch, folder, how.hang_seconds)
+        from weft.runtimes.cluster.launcher import launcher_of
+        from weft.runtimes.workers.layout.placement import place
+
+        place(launch.blueprint, [offer.host for offer in cluster.offers])  # refused before anything is started
+        return WorkersEngine(prepared, launch, folder, how.hang_seconds, launcher_of(cluster))
+    if cluster is not None:
+        raise ConfigError(
+            f"the plan {str(prepared.plan)!r} runs in one process, and a cluster has no part in it: name a plan of "
+            "several groups, such as 'env*4 | act | learn', or drop --on."
+        )
     graph, sizes = prepared.graph.unwatched(), (layout_of(prepared), prepared.envs, prepared.seed)
     if all(fragment.pure for fragment in graph.fragments) and prepared.source.pure is not None:
         return FusedEngine(graph, prepared.source.pure, *sizes)

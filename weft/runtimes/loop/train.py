@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -41,6 +41,9 @@ from weft.telemetry.plain import Plain, Quiet
 from weft.telemetry.telemetry import Telemetry, open_telemetry
 from weft.telemetry.wandb import require_wandb
 
+if TYPE_CHECKING:
+    from weft.runtimes.cluster.cluster import Cluster
+
 DISPATCH_SECONDS = 0.25
 """How much work is dispatched at a time: what an interrupt or a log line may have to wait for."""
 
@@ -57,14 +60,29 @@ def train(
     once, as KeyboardInterrupt, and leaves what was saved before. ``on_summary`` is given the summary, also where it
     raises.
     """
+    if settings.on == "local":
+        return _train(config, settings, on_summary, None)
+    from weft.runtimes.cluster.opening import open_cluster
+
+    cluster = open_cluster(settings.on, trust_network=settings.trust_network)
+    try:
+        return _train(config, settings, on_summary, cluster)
+    finally:
+        cluster.close()
+
+
+def _train(
+    config: RunConfig, settings: Settings, on_summary: Callable[[dict[str, Any]], None], cluster: Cluster | None
+) -> Run:
     family = Family.of_this_thread()
-    prepared = prepare(config, watch=evaluation_of(settings))
+    machine = None if cluster is None else cluster.machine
+    prepared = prepare(config, watch=evaluation_of(settings), cluster=machine)
     family.look()  # what the environment that was looked at has started
     name = settings.run or default_name(prepared.name, prepared.source.name, prepared.seed)
     # Before there is a folder, which a command that is put right would find to be of another config.
     if settings.wandb is not None:
         require_wandb()
-    engine = make_engine(prepared, settings, settings.root / name / "logs")
+    engine = make_engine(prepared, settings, settings.root / name / "logs", cluster)
     folder, trouble = open_folder(prepared, settings, name)
     with folder, interruptible() as interrupt:
         execution = _Execution(prepared, settings, folder, interrupt, family)

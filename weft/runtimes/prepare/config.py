@@ -134,10 +134,17 @@ class Prepared(RunConfig):
         }
 
 
-def prepare(config: RunConfig, *, must_run: bool = True, watch: tuple[tuple[str, Any], ...] = ()) -> Prepared:
+def prepare(
+    config: RunConfig,
+    *,
+    must_run: bool = True,
+    watch: tuple[tuple[str, Any], ...] = (),
+    cluster: Machine | None = None,
+) -> Prepared:
     """Open the environment, fill the defaults, and check everything against everything.
 
-    ``watch`` is what is set beside the algorithm's graph to look on: names and codes.
+    ``watch`` is what is set beside the algorithm's graph to look on: names and codes. ``cluster``: all hosts of one, in
+    place of this machine.
 
     With ``must_run`` a plan that this version's runtime cannot execute is refused; without, it is only validated.
     """
@@ -155,7 +162,8 @@ def prepare(config: RunConfig, *, must_run: bool = True, watch: tuple[tuple[str,
     envs, steps = config.envs or tuned[0], config.steps or tuned[1]
     if config.seed > MAX_SEED - config.seeds:
         raise ConfigError(f"seed must be between 0 and {MAX_SEED - config.seeds}, got {config.seed}")
-    machine = Machine.here()
+    machine = cluster or Machine.here()
+    _check_nodes(config.plan, cluster is not None)
     learn_steps = unrolls = math.ceil(steps / (envs * max(algorithm.unroll, 1)))
     each = unrolls * max(algorithm.unroll, 1)  # steps of one environment
     if learn_steps > MAX_LEARN_STEPS:
@@ -222,6 +230,12 @@ def prepare(config: RunConfig, *, must_run: bool = True, watch: tuple[tuple[str,
         graph=graph,
         machine=machine,
     )
+
+
+def _check_nodes(plan: str | Plan, cluster: bool) -> None:
+    """Refuse a plan that names nodes where there are none."""
+    if not cluster and "@node:" in str(plan).replace(" ", ""):
+        raise ConfigError(f"plan {str(plan)!r} names a node, which only a cluster has: add --on ray, or leave it out.")
 
 
 def without_effect(prepared: Prepared, *asked: RunConfig | Settings) -> list[str]:

@@ -6,6 +6,7 @@ the declaration (``weft.core.setting``); ``python docs/generate_settings.py`` wr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -20,6 +21,10 @@ from weft.plans.plan import Plan
 
 MAX_SEED = 2**31 - 1
 """Seeds are int32 on the device; those of a run go from ``seed`` to ``seed + seeds``."""
+
+
+ON = re.compile(r"local|ray|(ray://)?[A-Za-z0-9.\-]+:[0-9]{1,5}|processes:[0-9]{1,6}")
+"""What ``on`` may be."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,14 @@ class Settings:
     new_code: bool = setting(
         False, "go on with a run although code of yours, the environment's or the algorithm's, has changed since"
     )
-    on: str = setting("local", "the runtime; ray is not in this version yet", choices=("local", "ray"), noun="runtime")
+    on: str = setting(
+        "local",
+        "where workers run: `local`; `ray`, here or on a cluster (`ray://HOST:PORT`, `HOST:PORT`); or `processes:N`, N "
+        "hosts that are processes of this machine, to try what crosses hosts",
+    )
+    trust_network: bool = setting(
+        False, "use a Ray cluster although it asks nobody for a token: whoever reaches it can run code on it"
+    )
     checkpoint_seconds: float = setting(
         30.0, "from one checkpoint to the next; there is always one at the end", at_least=0
     )
@@ -134,5 +146,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if self.on == "ray":
-            raise ConfigError("on='ray': the Ray runtime is not in this version yet; use on='local'")
+        if not ON.fullmatch(self.on):
+            raise ConfigError(
+                f"on={self.on!r} is no runtime: expected local, ray, ray://HOST:PORT, HOST:PORT or processes:N."
+            )

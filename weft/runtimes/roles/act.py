@@ -37,7 +37,9 @@ class ActRole:
             (timesteps,) = [w for w in task.blueprint.into(side.index) if w.lane == index and w.every_step]
             (actions,) = [w for w in task.blueprint.out_of(side.index) if w.lane == index and w.every_step]
             task.account.wires[timesteps.index][OfWire.READER_LIFE] = task.life
-            ends = task.reader(timesteps, side), task.writer(actions), task.unroll_writer(side, actor.name, index)
+            reader = task.reader(timesteps, side)
+            reader.note(task.life)
+            ends = reader, task.writer(actions), task.unroll_writer(side, actor.name, index)
             words, in_place = task.account.wires[actions.index], timesteps.slab >= 0
             state = LaneState(acting, *ends, words, number=len(lanes), in_place=in_place)
             state.stand(_saved_lane(task, acting, lane))

@@ -282,10 +282,10 @@ class MessageSide:
         for waiting in self._owed.values():
             while waiting and all(writer.released >= number for writer, number in waiting[0].until):
                 owed = waiting.popleft()
-                after = max((int(writer.words[OfWire.AFTER]) for writer, _ in owed.until), default=None)
+                after = max((writer.after for writer, _ in owed.until), default=None)
                 for reader, message in owed.taken:
                     if after is not None:
-                        reader.words[OfWire.AFTER] = after
+                        reader.tell(after)
                     reader.release(message)
                 moved = True
         return moved

@@ -72,7 +72,8 @@ class Seat:
     @property
     def reader_life(self) -> int:
         """Which life of act serves the seat now."""
-        return int(self.sent_words[OfWire.READER_LIFE])
+        noted = self.timesteps.noted  # comes from another host too, with the first answer of a new life
+        return noted if noted >= 0 else int(self.sent_words[OfWire.READER_LIFE])
 
 
 @dataclass

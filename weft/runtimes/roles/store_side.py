@@ -26,7 +26,7 @@ from weft.runtimes.hosted.blocks import as_message
 from weft.runtimes.messages import join_on_host
 from weft.runtimes.roles.store_home import home_of, tells_lanes_apart
 from weft.runtimes.roles.store_pace import StorePace
-from weft.runtimes.workers.counting.account import Fate, OfWire
+from weft.runtimes.workers.counting.account import Fate
 from weft.runtimes.workers.lane_checkpoint import from_words, to_words
 from weft.runtimes.workers.layout.blueprint import Side
 from weft.runtimes.workers.side import Saved
@@ -213,7 +213,7 @@ class StoreSide:
             owed = self._owed.popleft()
             for reader, message in owed.taken:
                 if owed.until:  # a version follows from it
-                    reader.words[OfWire.AFTER] = self._writer.words[OfWire.AFTER]
+                    reader.tell(self._writer.after)
                 reader.release(message)
             moved = True
         return moved

@@ -16,6 +16,7 @@ from weft.runtimes.flow import flat_metrics
 from weft.runtimes.loop.engine import Report
 from weft.runtimes.prepare.config import Prepared
 from weft.runtimes.watcher import Look, Looked, Seen
+from weft.runtimes.workers.control.launcher import Launcher
 from weft.runtimes.workers.control.link import LinkMessage
 from weft.runtimes.workers.control.pool import Beginning, WorkerPool
 from weft.runtimes.workers.counting.gauges import Gauges
@@ -34,7 +35,14 @@ NUDGE_SECONDS = 1.0
 class WorkersEngine:
     """Runs the workers of a launch spec. Learning goes on between ``advance`` and the report: it is asynchronous."""
 
-    def __init__(self, prepared: Prepared, launch: LaunchSpec, logs: Path, hang_seconds: float) -> None:
+    def __init__(
+        self,
+        prepared: Prepared,
+        launch: LaunchSpec,
+        logs: Path,
+        hang_seconds: float,
+        launcher: Callable[..., Any] = Launcher,
+    ) -> None:
         self.prepared, self.blueprint, self._launch = prepared, launch.blueprint, launch
         self.warn: Callable[[str], None] = lambda text: None  # replaced by what shows it
         self.check: Callable[[], None] = lambda: None
@@ -48,6 +56,7 @@ class WorkersEngine:
             take=self._take,
             warn=lambda text: self.warn(text),
             check=lambda: self.check(),
+            launch=launcher,
         )
         self._publishers = self.blueprint.publishers
         self._versions = dict.fromkeys(self._publishers, 0)
@@ -113,6 +122,7 @@ class WorkersEngine:
         state, snapshots = self._saving.put_together(messages)
         self._states = self._saving.states_words(state)
         self._delivered = {int(k): n for m in messages for k, n in m.body.get("delivered", {}).items()}
+        self._pool.launcher.catch_up()
         ledger = self._ledger.ledger(self._least_trained, PATIENCE_SECONDS, self._delivered)
         for rows in self._rows.values():  # what was learned since the last report is in ``learn_steps``
             rows.clear()

@@ -65,12 +65,12 @@ class UnrollWriter(WireWriter):
     def begin_unroll(self, weights: Weights, synchrony: Synchrony, context: SideContext) -> UnrollBuffer | None:
         """Room for the next unroll, with params to make it, where synchrony lets it begin; None else. Does not wait."""
         weights.refresh()
-        if not synchrony.may_begin(weights.version, int(self.words[OfWire.AFTER]), context.limit):
+        if not synchrony.may_begin(weights.version, self.after, context.limit):
             return None
         buffer = self.buffer()
         if buffer is not None:
             weights.refresh()  # the slot came back after an update: take the params of that update
-            if not synchrony.may_begin(weights.version, int(self.words[OfWire.AFTER]), context.limit):
+            if not synchrony.may_begin(weights.version, self.after, context.limit):
                 return None  # the slot came back with the version that follows, which is not here yet
             self.begin(weights.version)
         return buffer

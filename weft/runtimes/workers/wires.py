@@ -3,6 +3,10 @@
 Words go before deeds (``counting/account.py`` says why): a message is numbered and then sent, accounted for and then
 released. So a worker that is killed in between leaves a number that never comes, which the reader counts as lost, or a
 message that comes again, which the reader knows and leaves alone.
+
+A writer whose whole host is gone may have sent more than its host had told of: its next life, elsewhere, then begins
+with numbers that have come already. The reader sees it by the life in the stamp, and counts those messages as EXTRA:
+sent and taken, although no word of their writer says so.
 """
 
 from __future__ import annotations
@@ -20,16 +24,18 @@ class WireReader:
         self.words, self.all_wires = account.wires[wire.index], account.wires
         self._fates = account.sides[side]
         self.words[OfWire.READER_LIFE] = life
-        self.expected = int(self.words[OfWire.TAKEN])  # the number of the message that comes next
+        # The number of the message that comes next, as its writer numbers them.
+        self.expected = int(self.words[OfWire.TAKEN]) - int(self.words[OfWire.EXTRA])
+        self._life = int(self.words[OfWire.WRITER_LIFE])
 
     def receive(self) -> Message | None:
         """The next message, if it is there. What a killed sender numbered and never sent is counted as lost.
 
         Messages below the expected number were accounted for by an earlier life, which was killed before it released
-        them.
+        them. Those of a life of the writer that has a successor are late, and left alone too.
         """
         message = self.reader.receive(0)
-        while message is not None and message.stamp.sequence < self.expected:
+        while message is not None and not self._is_new(message.stamp):
             self.reader.release(message)
             message = self.reader.receive(0)
         if message is None:
@@ -41,16 +47,31 @@ class WireReader:
         self.expected = message.stamp.sequence + 1
         return message
 
+    def _is_new(self, stamp: Stamp) -> bool:
+        """Whether a message is to be taken; the first of a new life of the writer says where its numbers go on."""
+        if stamp.incarnation > self._life:
+            if stamp.sequence < self.expected:
+                self.words[OfWire.EXTRA] += self.expected - stamp.sequence
+                self.expected = stamp.sequence
+            self._life = stamp.incarnation
+            self.words[OfWire.WRITER_LIFE] = stamp.incarnation  # after EXTRA: a reader that is killed here adds it once
+        return stamp.incarnation == self._life and stamp.sequence >= self.expected
+
     def account(self, fate: Fate | None = None, after: int | None = None) -> None:
         """Account for the oldest message that was received and not accounted for, before it is released.
 
         ``fate`` None: another counts what becomes of it. ``after``: the version of the params that follows.
         """
         if after is not None:
-            self.words[OfWire.AFTER] = after
+            self.tell(after)
         self.words[OfWire.TAKEN] += 1
         if fate is not None:
             self._fates[fate] += self.wire.samples
+
+    def tell(self, after: int) -> None:
+        """Say which version of the params follows, to a writer in this account and to one of another host."""
+        self.words[OfWire.AFTER] = after
+        self.reader.note(after)
 
     def release(self, message: Message) -> None:
         """Give the slot back."""
@@ -96,6 +117,15 @@ class WireWriter:
         self.words[OfWire.BEGUN] = 0
         self.words[OfWire.SENT] = stamp.sequence + 1
         self.writer.commit(stamp)
+
+    @property
+    def after(self) -> int:
+        """The version of the params that follows what became of the last message that was released.
+
+        It comes with the release; before the first one, it is what the account began with.
+        """
+        noted = self.writer.noted
+        return noted if noted >= 0 else int(self.words[OfWire.AFTER])
 
     @property
     def released(self) -> int:

@@ -50,6 +50,7 @@ class Task:
     learner_devices: tuple[Any, ...] = ()  # of all replicas that are one program with this worker's
     pulse: Pulse | None = None
     _contexts: dict[int, SideContext] = field(default_factory=dict)
+    _writers: dict[str, Writer] = field(default_factory=dict)  # by wire
 
     @property
     def seed(self) -> int:
@@ -107,8 +108,16 @@ class Task:
 
     def writer(self, wire: Wire) -> Writer:
         """The sending end of a wire."""
-        readers = [self.bells[r] for r in wire.readers if r in self.bells]  # over a socket there are none
-        return open_writer(self.specs[wire.name], self.bells[wire.writer], readers)
+        readers = [self.bells[r] for r in wire.readers if r in self.bells]  # those that share memory with it
+        readers += [Bell.from_fd(*fds) for name, fds in self.body["relays"].items() if name == wire.name]
+        self._writers[wire.name] = open_writer(self.specs[wire.name], self.bells[wire.writer], readers)
+        return self._writers[wire.name]
+
+    def repoint(self, wire: str, place: str) -> None:
+        """The reader of a wire over sockets is at ``place`` now: what it has not released goes there."""
+        writer = self._writers.get(wire)
+        if writer is not None and self.specs[wire].scheme == "tcp":
+            writer.repoint(place)  # type: ignore[attr-defined]  # a TcpWriter's
 
     def reader(self, wire: Wire, side: Side) -> Reader:
         """The receiving end of a wire, for a side.

@@ -28,7 +28,7 @@ SWITCH_SECONDS = 2e-4
 
 def main(arguments: list[str]) -> int:
     """Serve the launcher at the other end of the inherited socket, to the run's end. Returns the exit code."""
-    _die_with_parent()
+    die_with_parent()
     faulthandler.enable()  # a crash in C code leaves the stacks in the log
     # The launcher answers them, and tells workers what to do. Handled and not ignored: what an environment starts would
     # inherit that it ignores them, and its ``terminate()`` would do nothing.
@@ -167,10 +167,8 @@ def heed(made: Any, message: LinkMessage) -> None:
             for side in made.sides:
                 if side.context.index in message.body["sides"]:
                     side.context.ask()
-        case "run":  # words of the whole run, where the launcher's account is another host's
-            made.task.account.set_run(**message.body)
-            for side in made.sides:
-                side.context.bell.ring()
+        case "repoint":  # the other end of a wire has gone to another host
+            made.task.repoint(**message.body)
 
 
 def _say_error(link: Link, error: BaseException, where: str) -> None:
@@ -208,7 +206,7 @@ def _answer_signals() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Be killed when the launcher dies, however it dies (Linux; elsewhere the closed link does it)."""
     parent = os.getppid()
     if sys.platform == "linux":

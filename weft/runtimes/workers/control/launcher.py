@@ -21,6 +21,7 @@ import numpy as np
 from weft.core.recipe import script_path, to_recipe
 from weft.graph.role import role
 from weft.runtimes.prepare.jax_setup import cache_folder
+from weft.runtimes.workers.control.endings import kill_group
 from weft.runtimes.workers.control.link import Link, LinkClosed, LinkMessage
 from weft.runtimes.workers.control.spares import Spare, SpareKind, Spares
 from weft.runtimes.workers.counting.account import Account, OfSide
@@ -45,12 +46,21 @@ MASKED = {signal.SIGINT, signal.SIGTERM}
 """Signals that only the launcher answers; it tells its workers what to do."""
 
 
+class NoRoom(Exception):
+    """A worker's host is lost, and no other has room for it."""
+
+
 class Heard(NamedTuple):
-    """A worker sent a message; it is None when it is gone, and ``code`` its exit code."""
+    """A worker sent a message; it is None when it is gone, and ``code`` its exit code.
+
+    ``lost``: the host that it was lost with; ``last_words``: see ``Launcher.last_words``.
+    """
 
     worker: int
     message: LinkMessage | None
     code: int | None = None
+    lost: str = ""
+    last_words: str = ""
 
 
 @dataclass
@@ -64,28 +74,36 @@ class Child:
 
 
 class Launcher:
-    """The processes of one run. ``common`` is what every worker is told; logs go to the folder ``logs``."""
+    """The processes of one run on one host. ``common`` is what every worker is told; logs go to the folder ``logs``.
+
+    ``host`` is the host's index in the blueprint; of a run on several, ``join`` gives it the channels to other hosts.
+    """
 
     def __init__(
-        self, blueprint: Blueprint, specs: Mapping[str, ChannelSpec], common: Mapping[str, Any], logs: Path
+        self,
+        blueprint: Blueprint,
+        specs: Mapping[str, ChannelSpec],
+        common: Mapping[str, Any],
+        logs: Path,
+        host: int = HERE,
     ) -> None:
-        self.blueprint, self.logs = blueprint, logs
+        self.blueprint, self.logs, self.host = blueprint, logs, host
         self.warn: Callable[[str], None] = lambda text: None  # what a user should know; the pool sets it
         sizes = [len(blueprint.sides), len(blueprint.wires)]
         self.account = Account(*sizes)
-        self.bells = {side.index: Bell() for side in blueprint.sides}
+        self.bells = {side.index: Bell() for side in blueprint.sides if blueprint.host_of(side.index) == host}
+        self._relays: dict[str, tuple[int, ...]] = {}  # by wire: the bell of what hands its messages on to other hosts
         self.channels: dict[str, Created] = {}
         self._specs = dict(specs)
         for names in blueprint.listeners():
             asked = [specs[name] for name in names if name in specs and specs[name].scheme != "inproc"]
             for made in create_together(asked):
-                self.channels[made.spec.name] = made
-                self._specs[made.spec.name] = made.spec
+                self.join(made)
         self._common = {
-            **common,
-            "account": [self.account.fd, *sizes],
             "script": script_path(),
             "sys_path": sys.path,
+            **common,
+            "account": [self.account.fd, *sizes],
         }
         self.children: dict[int, Child] = {}
         self._guard: Guard | None = None
@@ -94,16 +112,41 @@ class Launcher:
         self._selector = selectors.DefaultSelector()
         self._ports: dict[frozenset[int], socket.socket] = {}
 
-    def start(self, worker: int, more: dict[str, Any], arrays: list[np.ndarray[Any, Any]]) -> None:
-        """Start a worker's next life; ``more`` and ``arrays`` go to it alone. Does not wait until it is ready."""
+    def join(self, channel: Created, relay: Bell | None = None) -> None:
+        """Give workers this channel from now on; a commit rings ``relay`` too. It is closed with the launcher."""
+        name = channel.spec.name
+        if name in self.channels and self.channels[name] is not channel:
+            self.channels[name].close()
+        self.channels[name] = channel
+        self._specs[name] = channel.spec
+        if relay is not None:
+            self._relays[name] = relay.fds
+
+    def rejoin(self, blueprint: Blueprint) -> None:
+        """The run's workers are placed otherwise now, in part on other hosts: workers that start next are told so."""
+        self.blueprint = blueprint
+        for side in blueprint.sides:
+            if blueprint.host_of(side.index) == self.host and side.index not in self.bells:
+                self.bells[side.index] = Bell()
+
+    def start(
+        self, worker: int, more: dict[str, Any], arrays: list[np.ndarray[Any, Any]], life: int | None = None
+    ) -> None:
+        """Start a worker's next life; ``more`` and ``arrays`` go to it alone. Does not wait until it is ready.
+
+        ``life``: its number, where it may have lived on another host.
+        """
         part = self.blueprint.for_worker(worker)
         spec, shared = part.workers[worker], list(part.wires)
         wires = [w for w in shared if {w.writer, *w.readers} & set(spec.sides)]  # the others are slabs
         # Over a socket each side rings its own bell.
-        sides = {s for w in wires if w.scheme not in SOCKET_SCHEMES for s in (w.writer, *w.readers)} | set(spec.sides)
+        near = {s for w in wires if w.scheme not in SOCKET_SCHEMES for s in (w.writer, *w.readers)}
+        sides = (near | set(spec.sides)) & set(self.bells)
+        relays = {w.name: self._relays[w.name] for w in wires if w.name in self._relays and w.writer in spec.sides}
         fds = [self.account.fd, *(fd for s in sides for fd in self.bells[s].fds)]
+        fds += [fd for pair in relays.values() for fd in pair]
         fds += [fd for w in shared if w.name in self.channels for fd in self.channels[w.name].fds]
-        life = self._lives.get(worker, -1) + 1
+        life = self._lives.get(worker, -1) + 1 if life is None else life
         self._lives[worker] = life
         for side in spec.sides:
             self.account.sides[side][[OfSide.BEAT, OfSide.DOING]] = 0  # of the life before
@@ -120,6 +163,7 @@ class Launcher:
             "life": life,
             "blueprint": to_recipe(part),
             "bells": {str(s): self.bells[s].fds for s in sides},
+            "relays": relays,
             "channels": {w.name: self._specs[w.name].to_json() for w in shared},
             "log": log.name if spare is not None else None,
             "not_yours": sorted(set(self._fds()) - set(fds)) if spare is not None else [],
@@ -144,6 +188,7 @@ class Launcher:
     def _fds(self) -> list[int]:
         """The descriptors of all workers."""
         bells = [fd for bell in self.bells.values() for fd in bell.fds]
+        bells += [fd for pair in self._relays.values() for fd in pair]
         return [self.account.fd, *bells, *(fd for channel in self.channels.values() for fd in channel.fds)]
 
     def _process(self, variables: dict[str, str], fds: list[int], log: BinaryIO, *arguments: str) -> Spare:
@@ -207,6 +252,9 @@ class Launcher:
                 heard.append(Heard(worker, None, self._reap(worker)))
         return heard
 
+    def catch_up(self) -> None:
+        """Bring the account up to now: on one host it always is."""
+
     def has_words(self) -> bool:
         """Whether a worker's message is still to be heard."""
         return bool(self._selector.select(0))
@@ -231,15 +279,18 @@ class Launcher:
                 self._guard.process(process)
 
     def tell_run(self, limit: int | None = None, stop: bool = False) -> None:
-        """Set words of the whole run, and wake every side.
-
-        On this host they are in the account that workers share; workers of other hosts are sent them by message.
-        """
+        """Set words of the whole run, which are in the account that workers share, and wake every side."""
         self.account.set_run(limit, stop)
-        for worker in self.blueprint.workers:
-            if worker.host != HERE:
-                self.say(worker.index, "run", {"limit": limit, "stop": stop})
         self.ring()
+
+    def fileno(self) -> int:
+        """Readable when a worker has said something; for ``select``, on Linux."""
+        return int(self._selector.fileno())
+
+    @property
+    def watched(self) -> set[int]:
+        """The workers whose words of the account are as new as can be: one that shows no progress there makes none."""
+        return set(self.children)
 
     def ring(self) -> None:
         """Wake every side."""
@@ -250,7 +301,7 @@ class Launcher:
         """Kill -9, at once; ``hear`` reports that it is gone."""
         child = self.children.get(worker)
         if child is not None:
-            _kill_group(child.process)
+            kill_group(child.process)
 
     def end(self, worker: int) -> None:
         """Kill -9 and forget: nothing more is heard of this life."""
@@ -268,10 +319,10 @@ class Launcher:
             try:
                 child.process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                _kill_group(child.process)
+                kill_group(child.process)
         for worker in list(self.children):
             self._reap(worker)
-        self._spares.close(_kill_group)
+        self._spares.close(kill_group)
         if self._guard is not None:
             self._guard.close()
         self._selector.close()
@@ -283,15 +334,18 @@ class Launcher:
             bell.close()
         self.account.close()
 
-    def reserve_port(self, workers: frozenset[int]) -> str:
-        """A loopback address for the coordinator of ``workers``, kept from others until their next is reserved."""
+    def reserve_port(self, workers: frozenset[int], interface: str = "127.0.0.1") -> str:
+        """An address for the coordinator of ``workers``, kept from others until their next is reserved.
+
+        On loopback, unless they are on several hosts: ``interface`` is the address by which those reach this one.
+        """
         self._release_port(workers)
         port = socket.socket()
         if hasattr(socket, "SO_REUSEPORT"):  # the coordinator, which is of the same user and asks for it too, may share
             port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        port.bind(("127.0.0.1", 0))
+        port.bind((interface, 0))
         self._ports[workers] = port
-        address = f"127.0.0.1:{port.getsockname()[1]}"
+        address = f"{interface}:{port.getsockname()[1]}"
         if not hasattr(socket, "SO_REUSEPORT"):
             self._release_port(workers)
         return address
@@ -308,7 +362,7 @@ class Launcher:
         child.link.close()
         with suppress(subprocess.TimeoutExpired):
             child.process.wait(STOP_SECONDS)
-        _kill_group(child.process)
+        kill_group(child.process)
         code = child.process.wait()
         for process in child.family:
             kill_process(process)
@@ -318,8 +372,6 @@ class Launcher:
 
     def _environment(self, worker: int) -> dict[str, str]:
         """A worker's environment variables: its device, and a bounded number of threads."""
-        import jax
-
         spec = self.blueprint.workers[worker]
         here = dict(os.environ)
         sides = [self.blueprint.sides[s] for s in spec.sides]
@@ -338,30 +390,9 @@ class Launcher:
             number = int(spec.device.partition(":")[2])
             here["CUDA_VISIBLE_DEVICES"] = visible.split(",")[number] if visible else str(number)
             here.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several groups may share the device
-        cache = getattr(jax.config, "jax_compilation_cache_dir", None)
-        here["JAX_COMPILATION_CACHE_DIR"] = str(cache or cache_folder())
+        jax = sys.modules.get("jax")  # a host agent has not loaded it
+        cache = jax.config.jax_compilation_cache_dir if jax is not None else None
+        here["JAX_COMPILATION_CACHE_DIR"] = str(cache or here.get("JAX_COMPILATION_CACHE_DIR") or cache_folder())
         # However little: the next life of a worker has all of it to compile again, one after another.
         here.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
         return here
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill -9 a worker and what it has started, whether or not it lives itself."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
-"""Signals that a process brings upon itself."""
-
-
-def was_killed(code: int | None) -> bool:
-    """Whether an exit code says that another process killed this one."""
-    return code is not None and code < 0 and -code not in CRASHES
-
-
-def how_it_ended(code: int | None) -> str:
-    """An exit code in words."""
-    if code is not None and code < 0:
-        return f"was killed by {signal.Signals(-code).name}"
-    return f"left with exit code {code}"

@@ -11,7 +11,8 @@ import numpy as np
 
 from weft.core.errors import WorkerFailed
 from weft.runtimes.loop.engine import StateLost
-from weft.runtimes.workers.control.launcher import Heard, Launcher, how_it_ended, was_killed
+from weft.runtimes.workers.control.endings import how_it_ended, was_killed
+from weft.runtimes.workers.control.launcher import Heard, Launcher
 from weft.runtimes.workers.control.link import LinkMessage
 from weft.runtimes.workers.control.supervisor import (
     Died,
@@ -44,6 +45,7 @@ class WorkerPool:
 
     ``begin`` gives what a worker's next life is told; ``take`` gets whatever a worker says, and ``warn`` what the user
     should know; ``check`` is called while workers start, and may raise. Logs go to the folder ``logs``.
+    ``launch`` makes the launcher: of this host, or one over several.
     """
 
     def __init__(
@@ -55,10 +57,12 @@ class WorkerPool:
         take: Callable[[LinkMessage], None],
         warn: Callable[[str], None],
         check: Callable[[], None] = lambda: None,
+        launch: Callable[..., Any] = Launcher,
     ) -> None:
         self.blueprint, self.logs, self.hang_seconds = blueprint, logs, hang_seconds
         self.supervisor = Supervisor(blueprint)
         self._begin, self._take, self._warn, self._check = begin, take, warn, check
+        self._launch = launch
         self._launcher: Launcher | None = None
         self._watch = Watch(blueprint, hang_seconds)
         self._saved: dict[int, LinkMessage] = {}
@@ -83,7 +87,8 @@ class WorkerPool:
         self.close()
         self.supervisor.recovered(tuple(worker.index for worker in self.blueprint.workers))
         self._watch, self._doubt = Watch(self.blueprint, self.hang_seconds), None
-        self._launcher = Launcher(self.blueprint, specs, common, self.logs)
+        self._launcher = self._launch(self.blueprint, specs, common, self.logs)
+        assert self._launcher is not None
         self._launcher.warn = self._warn
 
     def dismiss(self, workers: tuple[int, ...]) -> None:
@@ -123,7 +128,7 @@ class WorkerPool:
     def hear(self, timeout: float) -> None:
         """Hear workers for up to ``timeout`` seconds, and act on it. Raises WorkerFailed and StateLost."""
         instructions: list[Instruction] = []
-        alive = set(self.launcher.children)
+        alive = self.launcher.watched
         for stuck in self._watch.stuck(self.launcher.account.sides, self.supervisor.ready, alive):
             instructions += self.supervisor.handle(self._judged(stuck))
         for heard in self.launcher.hear(timeout):
@@ -174,9 +179,10 @@ class WorkerPool:
         message = heard.message
         if message is None:
             lived = time.monotonic() - self._ready_at.pop(heard.worker, time.monotonic())
-            killed = was_killed(heard.code)
-            last_words = "" if killed else self.launcher.last_words(heard.worker)
-            return self.supervisor.handle(Died(heard.worker, how_it_ended(heard.code), killed, lived, last_words))
+            killed = was_killed(heard.code) or bool(heard.lost)
+            how = f"was lost with host {heard.lost}" if heard.lost else how_it_ended(heard.code)
+            last_words = "" if killed else heard.last_words or self.launcher.last_words(heard.worker)
+            return self.supervisor.handle(Died(heard.worker, how, killed, lived, last_words))
         self._take(message)
         match message.topic:
             case "ready":

@@ -37,6 +37,8 @@ class OfWire(IntEnum):
     PRODUCED = 5  # environment steps recorded for messages of the wire, sent or not (writer)
     GIVEN_UP = 6  # environment steps of those that will never be sent (writer)
     VERSION = 7  # of the params that were published on it last (writer)
+    EXTRA = 8  # of those taken, what a writer had sent beyond its last word when its host was lost (reader)
+    WRITER_LIFE = 9  # not messages: the life of the writer that the last one came from (reader)
 
 
 class OfSide(IntEnum):
@@ -82,6 +84,8 @@ _WORDS = 24  # of each row: three cache lines, so that writers do not disturb ea
 
 class Account:
     """The counters of a run with ``sides`` and ``wires``; rows by index, words by the enums above."""
+
+    copied = False  # whether its words are copies, of the accounts of several hosts, and of different moments
 
     def __init__(self, sides: int, wires: int, fd: int | None = None) -> None:
         rows = 1 + sides + wires

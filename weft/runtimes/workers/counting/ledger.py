@@ -1,6 +1,6 @@
 """The ledger of a run in workers, read from the account by rule: each count from where it happens, whatever was killed.
 
-on a wire       sent - taken, in messages of so many samples
+on a wire       sent + extra - taken, in messages of so many samples; extra: see ``cluster/words.py``, 0 on one host
 where unrolls   produced - given up - sent: half built
 are made
 in transit      taken + added - dropped - sent: what a map or a gradient has taken and not yet handed on
@@ -139,7 +139,10 @@ class AccountLedger:
             words = wires[wire.index]
             made = int(words[OfWire.PRODUCED]) - self._before[wire.index][2]
             sent, taken = self._sent(wire), self._since(wire, OfWire.TAKEN) * wire.samples
-            in_flight += sent - taken
+            # What was taken was sent and made, also where a host that is lost, or late, has not said so.
+            extra = max(int(words[OfWire.EXTRA]) * wire.samples, taken - sent if self._account.copied else 0)
+            in_flight += sent + extra - taken
+            produced += extra
             if made or int(words[OfWire.GIVEN_UP]):  # an unroll's first leg
                 produced, given_up = produced + made, given_up + int(words[OfWire.GIVEN_UP])
                 in_flight += made - int(words[OfWire.GIVEN_UP]) - sent

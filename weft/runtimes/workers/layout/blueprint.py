@@ -23,10 +23,13 @@ from weft.runtimes.synchrony import Synchrony
 
 @dataclass(frozen=True)
 class Host:
-    """A machine of the run."""
+    """A machine of the run: what it is called, and what of it the run may use."""
 
     index: int
     name: str
+    cores: int = 1
+    gpus: int = 0
+    labels: tuple[str, ...] = ()  # what a plan may ask for with ``@node:LABEL``
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ class Worker:
     device: str
     loads_jax: bool
     host: int = 0
+    node: str = ""  # the label that its host must have; empty: any
 
 
 @dataclass(frozen=True)
@@ -165,6 +169,14 @@ class Blueprint:
     stateful: tuple[int, ...] = ()  # sides whose fragments have states of their own: not those at every step
     transit: tuple[int, ...] = ()  # sides that hand samples on: from counted wires to counted wires
     watching: tuple[int, ...] = ()  # sides that only look on: nothing depends on them, and nothing of theirs is saved
+
+    def host_of(self, side: int) -> int:
+        """The host that a side is on."""
+        return self.workers[self.sides[side].worker].host
+
+    def hosts_of(self, wire: Wire) -> set[int]:
+        """The hosts that a wire's ends are on."""
+        return {self.host_of(side) for side in (wire.writer, *wire.readers)}
 
     def sides_of(self, fragment: str) -> list[Side]:
         """The sides that run a fragment, by rank."""

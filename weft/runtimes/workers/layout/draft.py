@@ -10,6 +10,8 @@
    each of its replicas. A stream to all is one wire, from the first replica; but readers in the worker of another
    replica of a map read from that replica.
 5. Where environments and what acts for them share memory with what is built of their timesteps, they write there.
+
+All of it is on one host; ``placement.py`` puts it on several.
 """
 
 from __future__ import annotations
@@ -24,7 +26,6 @@ from weft.graph.stream import Rhythm, Sharing, Stream
 from weft.plans import Group, Machine, Plan, executable
 from weft.runtimes.synchrony import Synchrony
 from weft.runtimes.workers.layout.blueprint import Blueprint, Host, Lane, Side, Wire, Worker
-from weft.streams.registry import LOCAL_SCHEMES
 
 DRAWN_AHEAD = 2
 """Messages of a store that are not learned from yet: one is on its way while the other is used."""
@@ -145,7 +146,8 @@ class _Drafting:
         loads_jax = any(self.graph.fragment(n).pure or n != self.steps for n in group.fragments)
         name = "+".join(group.fragments) + f"-{replica}"
         device = self._device(group, replica, host_only)
-        self.workers.append(Worker(index, name, tuple(sides), device, loads_jax))
+        node = group.device.node if group.device is not None else ""
+        self.workers.append(Worker(index, name, tuple(sides), device, loads_jax, node=node))
 
     def _as_sides(self, group: Group) -> list[tuple[str, ...]]:
         """A group's fragments, those together that are one side, in the graph's order."""
@@ -177,15 +179,17 @@ class _Drafting:
 
     def _device(self, group: Group, replica: int, host_only: bool) -> str:
         """Where a worker's JAX runs. Unless told: accelerators, but not for more actors than there are of them."""
-        gpus = self.machine.gpus
+        gpus, asked = self.machine.gpus, group.device
+        if asked is not None and asked.kind == "node":
+            asked = None
         stores = all(self.graph.fragment(name).role.stores for name in group.fragments)
-        if group.fragments == (self.steps,) or ((host_only or stores) and group.device is None):
+        if group.fragments == (self.steps,) or ((host_only or stores) and asked is None):
             return "cpu"
-        if not gpus or (group.device is not None and group.device.kind == "cpu"):
+        if not gpus or (asked is not None and asked.kind == "cpu"):
             return "cpu"
-        if group.device is None and self.steps in group.fragments and (group.replicas or 1) > gpus:
+        if asked is None and self.steps in group.fragments and (group.replicas or 1) > gpus:
             return "cpu"
-        numbers = list(group.device.indices or range(gpus)) if group.device else list(range(gpus))
+        numbers = list(asked.indices or range(gpus)) if asked else list(range(gpus))
         return f"gpu:{numbers[replica % len(numbers)]}"
 
     # ---- wires ------------------------------------------------------------------------------------------------------
@@ -356,8 +360,6 @@ class _Drafting:
         scheme = "inproc" if together else self.channel
         if together and samples:  # what was sent outlives the worker: its next life trains on it
             scheme = "shm"
-        hosts = {self.workers[side.worker].host for side in (writer, *readers)}
-        assert len(hosts) == 1 or scheme not in LOCAL_SCHEMES, "memory is shared within one host only"
         again = any(s.name == stream.name for s in self.graph.into(stream.source))
         name = f"{stream.name}.{stream.source}" if again else stream.name
         self.wires.append(

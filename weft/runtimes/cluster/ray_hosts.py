@@ -1,0 +1,226 @@
+"""Hosts from Ray: it gives machines and says when one is gone. The only file of Weft that imports Ray.
+
+A placement group reserves, all at once, what the plan needs of each node. In each bundle runs one light actor, which
+starts the host's agent and ends with its node. Ray restarts none of them: the supervisor decides about new lives, since
+it knows what has become of the samples.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from weft.core.errors import ConfigError
+from weft.runtimes.cluster.hosts import Gone, Offer, Share
+from weft.runtimes.cluster.line import Invitation
+from weft.runtimes.workers.layout.blueprint import Host
+
+ANSWER_SECONDS = 5.0
+"""How long an address may take to answer."""
+
+RESERVE_SECONDS = 60.0
+"""How long the cluster may take to give what it has in all: others may use it now."""
+
+_OWN = ("CPU", "GPU", "memory", "object_store_memory", "bundle", "accelerator_type", "node:")
+
+
+class RayHosts:
+    """See ``HostProvider``. ``address`` None: the cluster that this machine is part of, else a Ray of our own."""
+
+    def __init__(self, address: str | None, *, trust_network: bool = False) -> None:
+        self._ray = _import_ray()
+        self._trusted, self._ours, self._connected = trust_network, False, False
+        self._group: Any = None
+        self._actors: dict[int, Any] = {}
+        self._watches: dict[int, Any] = {}
+        self._nodes: list[str] = []  # Ray's ids, by host
+        self._told: set[int] = set()
+        try:
+            self._connect(address)
+            self.head = self._own_address()
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self, address: str | None) -> None:
+        ray = self._ray
+        if ray.is_initialized():
+            self._check_token("the Ray that this process uses")
+            return
+        how: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": "ERROR"}
+        if address is not None:
+            _check_answers(address)
+            try:
+                ray.init(address=address, **how)
+            except Exception as error:
+                raise ConfigError(f"on={address!r}: Ray does not let us in: {_first_line(error)}") from error
+            self._connected = True
+            self._check_token(f"the Ray cluster at {address}")
+            return
+        try:
+            ray.init(address="auto", **how)
+            self._connected = True
+        except ConnectionError:  # there is none
+            os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+            os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+            ray.init(address="local", include_dashboard=False, _node_ip_address="127.0.0.1", **how)
+            self._connected = self._ours = True
+            return
+        self._check_token("the Ray cluster of this machine")
+
+    def _check_token(self, what: str) -> None:
+        """Refuse a cluster that lets anybody run code on it, unless the user has said so."""
+        if self._trusted or _asks_for_token():
+            return
+        raise ConfigError(
+            f"{what} has no token authentication: whoever reaches it can run code on its nodes, as you. Start it with "
+            "RAY_AUTH_MODE=token, and run this with the same and the token; or say --trust-network, where only those "
+            "that you trust can reach it (docs/trust.md)."
+        )
+
+    def _own_address(self) -> str:
+        if self._ours:
+            return "127.0.0.1"
+        return str(self._ray.util.get_node_ip_address())
+
+    def offers(self) -> list[Offer]:
+        """See ``HostProvider``: the nodes that are alive, with all that they have."""
+        found: list[Offer] = []
+        for node in sorted(self._ray.nodes(), key=lambda n: (n["NodeManagerAddress"], n["NodeID"])):
+            cores = int(node["Resources"].get("CPU", 0))
+            if not node["Alive"] or not cores:
+                continue
+            custom = [name for name in node["Resources"] if not name.startswith(_OWN)]
+            labels = [f"{k}={v}" for k, v in (node.get("Labels") or {}).items() if not k.startswith("ray.io/")]
+            name = node.get("NodeName") or node["NodeManagerAddress"]
+            if any(other.host.name == name for other in found):
+                name = f"{name}-{node['NodeID'][:6]}"
+            gpus = int(node["Resources"].get("GPU", 0))
+            host = Host(len(found), name, cores, gpus, (*custom, *labels))
+            found.append(Offer(host, node["NodeManagerAddress"]))
+            self._nodes.append(node["NodeID"])
+        if not found:
+            raise ConfigError("the Ray cluster has no node with a CPU.")
+        return found
+
+    def start(self, invitations: list[Invitation], shares: Mapping[int, Share]) -> None:
+        """See ``HostProvider``. Waits until Ray has reserved all of it, ``RESERVE_SECONDS`` at most."""
+        from ray.util.placement_group import placement_group
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        bundles, where = [], []
+        for invitation in invitations:
+            share = shares[invitation.host]
+            bundles.append({"CPU": share.cores} | ({"GPU": share.gpus} if share.gpus else {}))
+            where.append({"ray.io/node-id": self._nodes[invitation.host]})
+        self._group = placement_group(bundles, strategy="PACK", bundle_label_selector=where)
+        if not self._group.wait(RESERVE_SECONDS):
+            free = {k: v for k, v in self._ray.available_resources().items() if k in ("CPU", "GPU")}
+            raise ConfigError(
+                f"the Ray cluster has not given {bundles} within {RESERVE_SECONDS:.0f} s; of all its nodes {free} are "
+                "free now. Others may use it: wait, or ask for fewer replicas."
+            )
+        for at, invitation in enumerate(invitations):
+            bundle = bundles[at]
+            actor = self._ray.remote(_HostActor).options(
+                num_cpus=bundle["CPU"],
+                num_gpus=bundle.get("GPU", 0),
+                max_restarts=0,
+                max_concurrency=2,
+                scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, at),
+            )
+            made = actor.remote(invitation.to_json())
+            self._actors[invitation.host], self._watches[invitation.host] = made, made.watch.remote()
+
+    def gone(self) -> list[Gone]:
+        """See ``HostProvider``."""
+        found = []
+        for host, watch in self._watches.items():
+            if host in self._told or not self._ray.wait([watch], timeout=0)[0]:
+                continue
+            self._told.add(host)
+            try:
+                found.append(Gone(host, str(self._ray.get(watch))))
+            except Exception as error:  # Ray's own: the actor or its node died
+                found.append(Gone(host, _first_line(error)))
+        return found
+
+    def close(self) -> None:
+        """See ``HostProvider``."""
+        if self._ray is None or not self._ray.is_initialized():
+            return
+        ends = [actor.end.remote() for host, actor in self._actors.items() if host not in self._told]
+        with suppress(Exception):
+            self._ray.wait(ends, num_returns=len(ends), timeout=10.0) if ends else None
+        for actor in self._actors.values():
+            with suppress(Exception):
+                self._ray.kill(actor)
+        self._actors, self._watches = {}, {}
+        if self._group is not None:
+            with suppress(Exception):
+                from ray.util.placement_group import remove_placement_group
+
+                remove_placement_group(self._group)
+            self._group = None
+        if self._connected:
+            self._connected = False
+            self._ray.shutdown()
+
+
+class _HostActor:
+    """Starts a host's agent, and ends with it."""
+
+    def __init__(self, invitation: dict[str, Any]) -> None:
+        from weft.runtimes.cluster.processes import start_agent
+
+        os.environ.pop("OMP_NUM_THREADS", None)  # Ray's: the launcher decides for each worker
+        self._ended = threading.Event()
+        self._agent = start_agent(Invitation(**invitation), outlives_thread=True)
+
+    def watch(self) -> str:
+        """How the agent ended; waits for it."""
+        from weft.runtimes.workers.control.endings import how_it_ended
+
+        return f"its agent {how_it_ended(self._agent.wait())}"
+
+    def end(self) -> None:
+        """Let the agent end its workers, and leave."""
+        from weft.runtimes.cluster.processes import end_agents
+
+        end_agents([self._agent])
+
+
+def _import_ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise ConfigError("on='ray' needs Ray: pip install 'weft[ray]'") from None
+    return ray
+
+
+def _asks_for_token() -> bool:
+    """Whether Ray in this process uses a token, without which a cluster that asks for one lets nobody in."""
+    try:
+        from ray._private.authentication.authentication_utils import is_token_auth_enabled
+    except ImportError:  # a Ray that has none
+        return False
+    return bool(is_token_auth_enabled())
+
+
+def _check_answers(address: str) -> None:
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"on={address!r}: nothing answers there: {error}. Is the cluster up, and is it its head?"
+        ) from None
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
