@@ -147,7 +147,7 @@ class PPO(ActorCritic):
         names: list[str] = []  # of what the loss measures; known once it is traced
         weights, network = ravel_pytree(params.network)  # one vector from update to update: few operations each
 
-        def loss(weights: Array, minibatch: Samples) -> tuple[jax.Array, Metrics]:
+        def loss(weights: jax.Array, minibatch: Samples) -> tuple[jax.Array, Metrics]:
             return self.loss(network(weights), minibatch, entropy_cost)
 
         def update(carry: Update, minibatch: Samples) -> tuple[Update, jax.Array]:
@@ -303,7 +303,7 @@ class Samples(NamedTuple):
 class Update(NamedTuple):
     """What one update passes to the next."""
 
-    weights: Array  # the network's, as one vector
+    weights: jax.Array  # the network's, as one vector
     optimizer: Tree
     moved: Array  # [] bool: the policy has moved further than target_kl
 
