@@ -36,7 +36,7 @@ from weft.streams.channel import ArraySpec, ChannelSpec
 from weft.streams.registry import open_reader
 
 STEPS_A_SECOND = 200
-"""Of one producer: SRL reports 644,000 frames a second of Atari on 800 cores; with a frame skip of 4, 201 steps each."""
+"""Of one producer: SRL reports 644,000 frames a second of Atari on 800 cores; with a frame skip of 4, 201 each."""
 
 COUNTS = (100, 1_000, 5_000, 15_000)
 EACH = 500  # producers in one process

@@ -1,4 +1,4 @@
-"""The far side of ``reach.py``: many producers, or a relay with many readers, in one process. JSON comes first on stdin.
+"""The far side of ``reach.py``: many producers, or a relay with many readers, in a process. JSON comes first on stdin.
 
 It imports nothing of ``benchmarks``, so that ``reach.py`` measures other checkouts too.
 """
@@ -20,7 +20,7 @@ from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec, Stamp
 from weft.streams.registry import create, open_reader, open_writer
 
-LOOK = 0.02  # seconds from one look at producers without room to the next
+TICK, LOOK = 0.05, 0.1  # seconds from one look at what is due to the next, and at producers that had no room
 
 
 def produce(told: dict[str, Any]) -> None:
@@ -66,7 +66,7 @@ def produce(told: dict[str, Any]) -> None:
                 heapq.heappush(due, (max(at + period, now), i))
             else:
                 full.append(i)
-        time.sleep(min(LOOK, max(0.0, due[0][0] - time.monotonic())) if due else LOOK)
+        time.sleep(TICK)
     while any(writer.writer.unreleased for writer in writers):
         bell.wait(0.05)
     print("stopped", flush=True)
