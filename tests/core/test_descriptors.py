@@ -31,6 +31,6 @@ def test_raised_as_far_as_needed(limits: list[tuple[int, int]]) -> None:
 
 
 def test_too_few_of_the_system(limits: list[tuple[int, int]]) -> None:
-    with pytest.raises(ConfigError, match=r"plan 'a' needs 15,256 .* more than 4,096 .*ulimit -Hn"):
+    with pytest.raises(ConfigError, match=r"plan 'a' needs 15,000 .* more than 4,096 .*ulimit -Hn"):
         need_descriptors(15000, "plan 'a'")
     assert limits == [(1024, 4096)]

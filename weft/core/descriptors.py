@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import sys
 
 from weft.core.errors import ConfigError
 
@@ -13,16 +14,16 @@ def need_descriptors(count: int, what: str) -> None:
     Raises its own limit as far as that goes. Raises ConfigError where the system's is too low.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count + _SPARE
-    if soft == resource.RLIM_INFINITY or wanted <= soft:
-        return
-    if hard != resource.RLIM_INFINITY and wanted > hard:
+    most = sys.maxsize if hard == resource.RLIM_INFINITY else hard
+    if count > most:
         raise ConfigError(
-            f"{what} needs {wanted:,} file descriptors in one process, and no more than {hard:,} are allowed here "
+            f"{what} needs {count:,} file descriptors in one process, and no more than {hard:,} are allowed here "
             "(ulimit -Hn). Use fewer workers on this host, or raise the limit: LimitNOFILE in systemd, nofile in "
             "/etc/security/limits.conf, --ulimit nofile in Docker."
         )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    wanted = min(count + _SPARE, most)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 _SPARE = 256  # for files, libraries and the sockets of JAX
