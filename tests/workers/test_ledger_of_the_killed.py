@@ -96,6 +96,9 @@ class ReadingEnd:
         self.end, self._fuse = end, fuse
         self._from: dict[int, Any] = {}
 
+    def announce(self, told: Any) -> bool:
+        return False
+
     def receive(self, timeout: float | None) -> Any:
         message = self.end.receive(timeout)
         if message is not None:

@@ -79,7 +79,11 @@ class Line:
         assert self._sharing is not None
         peer = frames[0].bytes
         token = token_of(peer)
-        if len(frames) == 2 and not len(frames[1]) and (token in self._peers or len(self._peers) < self._sharing.channels):
+        if (
+            len(frames) == 2
+            and not len(frames[1])
+            and (token in self._peers or len(self._peers) < self._sharing.channels)
+        ):
             self._peers[token] = peer
         return self._links.get(token)
 

@@ -22,7 +22,7 @@ import zmq
 from zmq.utils import garbage
 
 from weft.core.errors import ChannelError
-from weft.streams.bell import Bell, Rings
+from weft.streams.bell import Bell
 from weft.streams.door import answer, answering
 from weft.streams.line import Line, Lines, Link
 from weft.streams.sockets import readable, receive
@@ -30,6 +30,7 @@ from weft.streams.tally import TALLY
 
 T = TypeVar("T")
 
+_SOCKETS = 1 << 15  # that ZeroMQ may open; its own limit is 1023
 _TURN = 32  # messages taken from one socket before the next socket's turn
 
 
@@ -41,14 +42,35 @@ class Nudge:
 
     def ring(self) -> None:
         """Something of the link's ring has changed. Any thread; never blocks."""
-        self._pump.touched.append(self._attached)
-        self._pump.bell.ring()
+        pump = self._pump
+        pump.touched.append(self._attached)
+        if not pump.woken:  # else it has yet to look at what was touched
+            pump.woken = True
+            pump.bell.ring()
+
+
+class LateBell:
+    """Stands for an end's bell in the pump's thread: rung once for all that the pump has moved before it sleeps again.
+
+    ``told`` is called at once, each time: it says which of many ends was rung.
+    """
+
+    def __init__(self, bell: Bell) -> None:
+        self._bell = bell
+        self.rung: set[Bell] = set()  # the pump's own, once it is attached
+        self.told: Callable[[], None] | None = None
+
+    def ring(self) -> None:
+        """As ``Bell.ring``; the pump's thread only."""
+        if self.told is not None:
+            self.told()
+        self.rung.add(self._bell)
 
 
 class Attached:
     """A link that the pump serves, as its end sees it; ``bell`` is the end's. ``token``: of its channel."""
 
-    def __init__(self, pump: _Pump, link: Link, bell: Rings, token: str) -> None:
+    def __init__(self, pump: _Pump, link: Link, bell: LateBell, token: str) -> None:
         self._pump, self.link, self.bell, self.token = pump, link, bell, token
         self._nudge = Nudge(pump, self)
         self.counted = 0  # of the link's unexpected frames, those in the tally
@@ -86,7 +108,10 @@ class _Pump:
         self.pid, self.links = os.getpid(), 0  # links: guarded by _LOCK
         self.bell = Bell()
         self.touched: deque[Attached] = deque()  # by the ends' threads
+        self.woken = False  # the bell was rung for what they touched
+        self._rung: set[Bell] = set()  # bells of ends, to be rung
         self._context = zmq.Context()
+        self._context.set(zmq.MAX_SOCKETS, _SOCKETS)
         self._lines = Lines(self._context)
         self._attached: dict[Link, Attached] = {}
         self._by_fd: dict[int, Line] = {}  # of a line's socket, and of its door
@@ -119,8 +144,9 @@ class _Pump:
         given: T = value
         return given
 
-    def attach(self, make: Callable[[Lines], Link], bell: Rings, token: str) -> Attached:
+    def attach(self, make: Callable[[Lines], Link], bell: LateBell, token: str) -> Attached:
         def register() -> Attached:
+            bell.rung = self._rung
             link = make(self._lines)
             line = link.line
             attached = Attached(self, link, bell, token)
@@ -158,6 +184,7 @@ class _Pump:
             ready = [fd for fd, _ in self._epoll.poll(0 if self._again else self._until_deadline())]
             if bell in ready:
                 self.bell.clear()
+                self.woken = False  # before it looks: what is touched from now on rings again
             if asked_fd in ready:
                 while readable(asked):
                     answer(asked)
@@ -177,6 +204,8 @@ class _Pump:
             for attached in moved:
                 self._serve(attached)
                 lines.add(attached.link.line)
+            while self._rung:
+                self._rung.pop().ring()
             self._again = {line for line in lines if line.fd in self._by_fd and readable(line.socket)}
         asked.close()
 
@@ -245,7 +274,7 @@ _LOCK = threading.Lock()
 _pump: _Pump | None = None
 
 
-def attach(make: Callable[[Lines], Link], bell: Rings, token: str) -> Attached:
+def attach(make: Callable[[Lines], Link], bell: LateBell, token: str) -> Attached:
     """Hand a link to this process's pump; starts the pump if there is none.
 
     ``make(lines)`` runs in the pump's thread and makes the link with its line; its errors are raised here.

@@ -16,11 +16,11 @@ import zmq
 
 from weft.core.delivery import Delivery
 from weft.core.errors import ChannelError
-from weft.streams.bell import Bell, Rings
+from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec, Message
 from weft.streams.endpoints import create_ipc, create_tcp, parse_address
 from weft.streams.line import Lines, Link
-from weft.streams.pump import Attached, attach
+from weft.streams.pump import Attached, LateBell, attach
 from weft.streams.ring import Ring
 from weft.streams.ring_reader import LatestReader, RingReader
 from weft.streams.ring_writer import RingWriter
@@ -52,32 +52,16 @@ class TcpWriter(RingWriter):
         super().close()
 
 
-class Arrivals:
-    """Rings a reader's bell, and tells who asked that something has come, or happened, at this reader."""
-
-    def __init__(self, bell: Bell) -> None:
-        self._bell = bell
-        self.told: Callable[[], None] | None = None
-
-    def ring(self) -> None:
-        """As ``Bell.ring``, in the pump's thread. Tells first: who wakes by the bell must find it."""
-        if self.told is not None:
-            self.told()
-        self._bell.ring()
-
-
 class TcpReader(RingReader):
     """A reader on a ring in its own process. A large message stays in the frame that brought it."""
 
-    def __init__(
-        self, ring: Ring, bell: Bell, attached: Attached, kept: dict[int, zmq.Frame], arrivals: Arrivals
-    ) -> None:
-        self._attached, self._kept, self._layout, self._arrivals = attached, kept, ring.spec.layout, arrivals
+    def __init__(self, ring: Ring, bell: Bell, attached: Attached, kept: dict[int, zmq.Frame], late: LateBell) -> None:
+        self._attached, self._kept, self._layout, self._late = attached, kept, ring.spec.layout, late
         super().__init__(ring, bell, attached.wake(), attached.check)
 
     def announce(self, told: Callable[[], None]) -> bool:
         """See ``channel.Reader``: it can."""
-        self._arrivals.told = told
+        self._late.told = told
         told()  # what came before
         return True
 
@@ -116,12 +100,13 @@ def open_writer(spec: ChannelSpec, bell: Bell, readers: Sequence[Bell]) -> TcpWr
     address = parse_address(spec.address, spec.name)
     keys = address.keys(spec.name)
     mine, links = _rings(spec)
+    late = LateBell(bell)
     if spec.delivery is Delivery.LATEST:
         publishing = PublishLink(links, address.token)
-        attached = _attach(spec, bell, lambda lines: publishing.bind(lines, address, keys), address.token)
+        attached = _attach(spec, late, lambda lines: publishing.bind(lines, address, keys), address.token)
         return TcpWriter(mine, bell, attached)
-    sending = SendLink(links, address.token, bell)
-    attached = _attach(spec, bell, lambda lines: sending.connect(lines, address, keys), address.token)
+    sending = SendLink(links, address.token, late)
+    attached = _attach(spec, late, lambda lines: sending.connect(lines, address, keys), address.token)
     return TcpWriter(mine, bell, attached)
 
 
@@ -130,14 +115,14 @@ def open_reader(spec: ChannelSpec, bell: Bell, writer: Bell | None) -> TcpReader
     address = parse_address(spec.address, spec.name)
     keys = address.keys(spec.name)
     mine, links = _rings(spec)
+    late = LateBell(bell)
     if spec.delivery is Delivery.LATEST:
-        following = FollowLink(links, address.token, bell)
-        attached = _attach(spec, bell, lambda lines: following.connect(lines, address, keys), address.token)
+        following = FollowLink(links, address.token, late)
+        attached = _attach(spec, late, lambda lines: following.connect(lines, address, keys), address.token)
         return TcpLatestReader(mine, bell, attached)
-    arrivals = Arrivals(bell)
-    receiving = ReceiveLink(links, address.token, arrivals)
-    attached = _attach(spec, arrivals, lambda lines: receiving.bind(lines, address, keys), address.token)
-    return TcpReader(mine, bell, attached, receiving.kept, arrivals)
+    receiving = ReceiveLink(links, address.token, late)
+    attached = _attach(spec, late, lambda lines: receiving.bind(lines, address, keys), address.token)
+    return TcpReader(mine, bell, attached, receiving.kept, late)
 
 
 def _rings(spec: ChannelSpec) -> tuple[Ring, Ring]:
@@ -147,7 +132,7 @@ def _rings(spec: ChannelSpec) -> tuple[Ring, Ring]:
     return Ring(buffer, spec), Ring(buffer, spec)
 
 
-def _attach(spec: ChannelSpec, bell: Rings, make: Callable[[Lines], Link], token: str) -> Attached:
+def _attach(spec: ChannelSpec, bell: LateBell, make: Callable[[Lines], Link], token: str) -> Attached:
     try:
         return attach(make, bell, token)
     except (ChannelError, zmq.ZMQError, OSError) as error:

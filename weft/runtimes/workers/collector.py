@@ -105,7 +105,10 @@ class Collector:
                 self._batch.append((reader, message))
                 self._absent[number] = False
                 self._fresh.discard(number)
-                self._more.add(number)
+                if number in self._arrivals.silent or reader.reader.unread:
+                    self._more.add(number)
+                else:
+                    self._more.discard(number)
                 return True
             # Below 0: made by params that died with their learner.
             fate = Fate.STALE if lag > 0 else Fate.DIED

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from weft.core.descriptors import need_descriptors
 from weft.core.errors import ConfigError
 from weft.core.recipe import to_recipe
 from weft.graph.describe import describe_bytes
@@ -35,12 +36,30 @@ class LaunchSpec:
                 taken[wire.stream] = taken.get(wire.stream, 0) + rings * Ring.nbytes(self.specs[wire.name])
         return dict(sorted(taken.items(), key=lambda item: -item[1]))
 
+    def descriptors(self) -> int:
+        """File descriptors of the process that has most of them: the launcher's, or a worker's with many connections.
+
+        A bell and a link for each side; memory of its own for each wire in shared memory; over sockets two for each
+        listener, which many wires may share, and at the workers one or two for each connection.
+        """
+        scheme = {wire.name: wire.scheme for wire in self.blueprint.wires}
+        at_launcher, at_worker = 2 * len(self.blueprint.sides), dict[int, int]()
+        for names in self.blueprint.listeners():
+            at_launcher += 2 if scheme[names[0]] in SOCKET_SCHEMES else len(names)
+        for wire in self.blueprint.wires:
+            if wire.scheme in SOCKET_SCHEMES:
+                for end in (wire.writer, *wire.readers):
+                    worker = self.blueprint.sides[end].worker
+                    at_worker[worker] = at_worker.get(worker, 0) + 2
+        return max(at_launcher, max(at_worker.values(), default=0))
+
 
 def launch_spec(prepared: Prepared, settings: Settings) -> LaunchSpec:
     """What a run in workers is launched with.
 
     Raises PlanError where lanes cannot be shared out, ConfigError where workers could not import what they must make,
-    the machine's memory does not hold the channels, or it has not what the channel needs.
+    the machine's memory does not hold the channels, or it has not what the channel needs. Raises this process's limit
+    of descriptors, which workers inherit, where that is too low.
     """
     check_scheme(settings.channel, f"--channel {settings.channel}")
     blueprint = draft(
@@ -62,6 +81,7 @@ def launch_spec(prepared: Prepared, settings: Settings) -> LaunchSpec:
     schemas = Schemas(blueprint, prepared.algorithm, pure_env=prepared.source.pure is not None)
     launch = LaunchSpec(blueprint, schemas.channels(), common)
     _check_memory(prepared, launch)
+    need_descriptors(launch.descriptors(), f"plan '{prepared.plan}'")
     return launch
 
 
