@@ -72,7 +72,7 @@ def unpacked(frames: Sequence[Any]) -> tuple[int, LinkMessage]:
         data = list(frames[1 + count :])
         if any(dtype.hasobject for dtype, _ in layout) or sum(sizes) > MAX_ARRAYS or sum(map(len, data)) != sum(sizes):
             raise ValueError("its arrays are not of the size that it says")
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, IndexError) as error:
         raise LinkClosed(f"a message that is not one of ours: {error!r}") from None
     arrays = []
     for (dtype, shape), size in zip(layout, sizes, strict=True):
