@@ -55,8 +55,6 @@ def test_any_plan_in_lockstep_over_hosts_is_as_on_one(tmp_path: Any, plan: str) 
 def test_what_cannot_be_is_refused_before_anything_is_started(tmp_path: Any) -> None:
     with pytest.raises(PlanError, match=r"wants a node 'sim'.* the cluster has none: host-0"):
         trained(tmp_path, "env*2@node:sim | act | learn", on="processes:2")
-    with pytest.raises(ConfigError, match="runs in one process"):
-        trained(tmp_path, "inline", on="processes:2")
     with pytest.raises(ConfigError, match="only a cluster has"):
         trained(tmp_path, "env*2@node:sim | act | learn")
     with pytest.raises(ConfigError, match="expected local, ray"):

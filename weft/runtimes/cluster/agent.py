@@ -76,6 +76,7 @@ class Agent:
                 if message.topic == "leave":
                     return
                 self._heed(message)
+            self.line.flush()
             self._hear_workers()
             if time.monotonic() - self._reported > REPORT_SECONDS:
                 self._report()

@@ -35,6 +35,8 @@ class RayHosts:
     """See ``HostProvider``. ``address`` None: the cluster that this machine is part of, else a Ray of our own."""
 
     def __init__(self, address: str | None, *, trust_network: bool = False) -> None:
+        if address is not None:
+            _check_answers(address)
         self._ray = _import_ray()
         self._trusted, self._ours, self._connected = trust_network, False, False
         self._group: Any = None
@@ -56,7 +58,6 @@ class RayHosts:
             return
         how: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": "ERROR"}
         if address is not None:
-            _check_answers(address)
             try:
                 ray.init(address=address, **how)
             except Exception as error:
