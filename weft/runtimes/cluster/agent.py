@@ -144,6 +144,7 @@ class Agent:
     def _begin(self, body: dict[str, Any]) -> None:
         """A new set of workers, in place of any that there is."""
         self._end_run()
+        os.environ.update(body["variables"])
         sys.path[:] = [*(p for p in body["common"]["sys_path"] if os.path.isdir(p) and p not in sys.path), *sys.path]
         blueprint: Blueprint = from_recipe(body["blueprint"])
         specs = {name: ChannelSpec.from_json(saved) for name, saved in body["specs"].items()}

@@ -6,6 +6,7 @@ account (``words.py``).
 
 from __future__ import annotations
 
+import os
 import queue
 import signal
 import sys
@@ -107,7 +108,11 @@ class ClusterLauncher:
         limit = int(self.account.run[OfRun.LIMIT])
         body = {"run": self._run, "blueprint": to_recipe(self.blueprint), "specs": specs, "common": self._common}
         here = within(self.blueprint, host, self._exports)
-        self.cluster.say(host, "begin", {**body, "within": here, "logs": str(self.logs.absolute()), "limit": limit})
+        self.cluster.say(
+            host,
+            "begin",
+            {**body, "within": here, "logs": str(self.logs.absolute()), "limit": limit, "variables": _variables()},
+        )
         self._begun[host] = begun(self.blueprint, host)
 
     def _join_up(self) -> None:
@@ -339,6 +344,12 @@ def shares(blueprint: Blueprint) -> dict[int, Share]:
         before = found.get(worker.host, Share(0, 0))
         found[worker.host] = Share(before.cores + 1, before.gpus + (worker.device != "cpu"))
     return found
+
+
+def _variables() -> dict[str, str]:
+    """What is set here of JAX and XLA, and must be the same everywhere; but not where programs run and are kept."""
+    places = ("JAX_PLATFORMS", "JAX_COMPILATION_CACHE_DIR")
+    return {name: text for name, text in os.environ.items() if name.startswith(("JAX_", "XLA_")) and name not in places}
 
 
 def launcher_of(cluster: Cluster) -> Callable[..., ClusterLauncher]:
