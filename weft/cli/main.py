@@ -80,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        rows = (f"    weft {name:<13}{takes:<10}{about}" for name, (_, takes, about) in COMMANDS.items())
+        rows = (f"    weft {name:<13}{takes:<13}{about}" for name, (_, takes, about) in COMMANDS.items())
         print(USAGE.format(commands="\n".join(rows)))
         return 0
     if arguments[0] in ("-V", "--version"):

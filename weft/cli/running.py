@@ -136,9 +136,7 @@ def _stop(flags: StopFlags, root: Path) -> int:
 
     path = read_run(root, flags.run).path
     if not stop(path, flags.seconds, at_once=flags.at_once):
-        print(
-            f"{path} has not ended within {flags.seconds:.0f} s: it is asked to, and may be saving. --at-once does not wait."
-        )
+        print(f"{path} has not ended within {flags.seconds:.0f} s: it may be saving. --at-once does not let it.")
         return 1
     print(f"{path} has ended: {_state(path)['state']}")
     return 0

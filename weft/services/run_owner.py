@@ -32,7 +32,7 @@ def owner_of(path: Path) -> int | None:
 
 
 def stop(path: Path, seconds: float, *, at_once: bool = False) -> bool:
-    """Have a run save and end, as Ctrl-C does; ``at_once``: a second one too. Waits; whether it ended within ``seconds``.
+    """Have a run save and end, as Ctrl-C does; ``at_once``: as a second one does. Waits; whether it ended in time.
 
     Raises RunError where nothing trains there, or its process is another user's.
     """
