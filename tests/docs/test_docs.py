@@ -91,6 +91,7 @@ def begins_nothing(monkeypatch):
     import weft.cli.league
     import weft.cli.lists
     import weft.cli.record
+    import weft.cli.running
     import weft.cli.show
     import weft.cli.sweep
     import weft.cli.train
@@ -105,6 +106,8 @@ def begins_nothing(monkeypatch):
     monkeypatch.setattr(weft.cli.checkpoints, "_check", stop)
     monkeypatch.setattr(weft.cli.evaluate, "_evaluate", stop)
     monkeypatch.setattr(weft.cli.record, "_record", stop)
+    for name in ("_status", "_logs", "_stop"):
+        monkeypatch.setattr(weft.cli.running, name, stop)
     monkeypatch.setattr(weft.cli.league, "_play", stop)
     monkeypatch.setattr(weft.cli.sweep, "_train", stop)
     monkeypatch.setattr(weft.cli.show, "_draw_run", stop)

@@ -488,8 +488,8 @@ def test_a_mistake_in_the_users_algorithm_is_theirs_and_leaves_a_summary(tmp_pat
         ({"seed": -1}, "seed must be"),
         ({"seed": 2**31}, "seed must be"),
         ({"seeds": 2, "plan": "(env+act+learn)*2"}, "seeds=2"),
-        ({"on": "ray"}, "ray"),
-        ({"on": "moon"}, "unknown runtime"),
+        ({"on": "moon"}, "no runtime"),
+        ({"on": "processes:0"}, "between 1 and 64"),
     ],
     ids=lambda x: "-".join(x) if isinstance(x, dict) else "",
 )

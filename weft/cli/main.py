@@ -25,6 +25,9 @@ COMMANDS = {
     "record": ("weft.cli.record", "RUN DIR", "play with a trained run, and write a data set to learn from"),
     "show": ("weft.cli.show", "ALGO ENV", "draw what a plan makes of an algorithm; of a RUN, with what was measured"),
     "checkpoints": ("weft.cli.checkpoints", "RUN", "list a run's checkpoints, and check every byte of them"),
+    "status": ("weft.cli.running", "[RUN]", "say which runs are under way, and how far they are"),
+    "logs": ("weft.cli.running", "RUN [WORKER]", "print the end of a worker's log"),
+    "stop": ("weft.cli.running", "RUN", "have a run save and end, and wait for it"),
     "league": ("weft.cli.league", "RUN", "play the versions of a run of self-play against each other"),
     "chaos": ("weft.cli.chaos", "ALGO ENV", "train under injected faults, and say what became of it"),
     "plans": ("weft.cli.lists", "", "list the named plans"),
@@ -77,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        rows = (f"    weft {name:<13}{takes:<10}{about}" for name, (_, takes, about) in COMMANDS.items())
+        rows = (f"    weft {name:<13}{takes:<13}{about}" for name, (_, takes, about) in COMMANDS.items())
         print(USAGE.format(commands="\n".join(rows)))
         return 0
     if arguments[0] in ("-V", "--version"):

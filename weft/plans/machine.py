@@ -17,11 +17,12 @@ class Machine:
     gpus: int = 0  # accelerators that JAX sees in this process
     cpu_devices: int = 1  # JAX's CPU devices in this process: 1, or as XLA_FLAGS says
     memory: int = 0  # bytes; 0 where unknown
+    hosts: int = 0  # where it stands for a cluster: how many machines it is; every replica is a process then
 
     @property
     def devices(self) -> int:
-        """How many devices JAX runs on by default in this process: the accelerators, or else its CPU devices."""
-        return self.gpus or self.cpu_devices
+        """How many devices JAX runs on by default: the accelerators, or else its CPU devices; of a cluster: hosts."""
+        return self.gpus or self.hosts or self.cpu_devices
 
     def count(self, device: Device | None) -> int:
         """How many devices of this process answer to ``device``: those numbered that exist, or all of the kind."""

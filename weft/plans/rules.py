@@ -49,8 +49,9 @@ def needs_workers(plan: Plan, graph: Graph, machine: Machine) -> bool:
     """Whether a plan runs in worker processes: it has several groups, or more replicas than devices here.
 
     Replicas with host code below inference are processes too: in one process it would get the messages of all replicas.
+    On a cluster every plan is.
     """
-    if len(plan.groups) > 1:
+    if len(plan.groups) > 1 or machine.hosts:
         return True
     group = plan.groups[0]
     return (group.replicas or 1) > (1 if has_host_code(graph) else machine.count(group.device))

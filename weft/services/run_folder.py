@@ -37,7 +37,7 @@ BEST = "best"
 """The name, in a population's folder, that leads to its best member: a run like any other."""
 
 _FOLDERS = ("checkpoints", "tensorboard", "videos")
-_LOCK = ".lock"
+LOCK = ".lock"
 _ID = "id"
 _ORIGIN: dict[str, type] = {"modules": dict, "objects": dict, "script": str, MARK: str}
 
@@ -148,7 +148,7 @@ class RunFolder:
         if self.lock is None:
             return False
         try:
-            return os.path.samestat(os.fstat(self.lock), os.stat(self.path / _LOCK))
+            return os.path.samestat(os.fstat(self.lock), os.stat(self.path / LOCK))
         except OSError:
             return False
 
@@ -308,7 +308,7 @@ def _is_ours(path: Path) -> bool:
     """Whether a run that was killed before it wrote its config may have left this."""
     if path.name in _FOLDERS:
         return not any(path.iterdir())
-    return path.name in (_LOCK, "plan.json", "origin.json") or (
+    return path.name in (LOCK, "plan.json", "origin.json") or (
         path.name.startswith(".") and path.name.endswith(TEMPORARY)
     )
 
@@ -324,7 +324,7 @@ def _path_of(root: Path, name: str) -> Path:
 
 def lock_folder(path: Path) -> int:
     """Lock a run's folder for this process: a descriptor that holds the lock until it is closed. Raises RunError."""
-    descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

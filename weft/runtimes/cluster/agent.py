@@ -1,8 +1,8 @@
 """A host's agent: one process that starts, hears and ends the workers of its host, as the head tells it.
 
 It has the launcher that a run on one machine has, with an account, bells and channels of this host. It hands on what
-its workers say, each time with their words of the account. It ends with its standard input, with the head, and where it has
-not heard from the head for a while; its workers end with it.
+its workers say, each time with their words of the account. It ends with its standard input, with the head, and where it
+has not heard from the head for a while; its workers end with it.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ class Agent:
                 if message.topic == "leave":
                     return
                 self._heed(message)
+            self.line.flush()
             self._hear_workers()
             if time.monotonic() - self._reported > REPORT_SECONDS:
                 self._report()
@@ -91,6 +92,8 @@ class Agent:
 
     def _heed(self, message: LinkMessage) -> None:
         body = message.body
+        if self.launcher is None and message.topic not in ("begin", "flush", "close"):
+            return  # said before the head heard that its workers are gone
         match message.topic:
             case "begin":
                 self._begin(body)
@@ -102,7 +105,8 @@ class Agent:
             case "rejoin":
                 blueprint = from_recipe(body["blueprint"])
                 self._there.rejoin(blueprint)
-                self._made.blueprint, self._owned = blueprint, {}
+                self._made.rejoin(blueprint, body["within"])
+                self._owned = {}
             case "start":
                 worker = body["worker"]
                 self._of(worker).write(self._there.account, message.arrays[0])
@@ -125,7 +129,8 @@ class Agent:
                 wires, versions = message.arrays
                 self._there.account.wires[wires, OfWire.BEGUN] = versions
             case "port":
-                self._answer(body, {"address": self._there.reserve_port(frozenset(body["workers"]), self.interface)})
+                interface = self.interface if body["between"] else "127.0.0.1"
+                self._answer(body, {"address": self._there.reserve_port(frozenset(body["workers"]), interface)})
             case "flush":
                 if self.launcher is not None:
                     while self._hear_workers():
@@ -139,6 +144,7 @@ class Agent:
     def _begin(self, body: dict[str, Any]) -> None:
         """A new set of workers, in place of any that there is."""
         self._end_run()
+        os.environ.update(body["variables"])
         sys.path[:] = [*(p for p in body["common"]["sys_path"] if os.path.isdir(p) and p not in sys.path), *sys.path]
         blueprint: Blueprint = from_recipe(body["blueprint"])
         specs = {name: ChannelSpec.from_json(saved) for name, saved in body["specs"].items()}
@@ -146,8 +152,10 @@ class Agent:
         if not logs.parent.is_dir():  # the head's files are not here
             self._logs = logs = Path(tempfile.mkdtemp(prefix="weft-logs-"))
         _know_roles(blueprint, body["common"])
-        mine = {name: specs[name] for name in HostChannels.within(blueprint, self.host)}
-        self.launcher = Launcher(blueprint, mine, {**body["common"], "sys_path": sys.path}, logs, self.host)
+        mine = {name: specs[name] for name in body["within"]}
+        self.launcher = Launcher(
+            blueprint, mine, {**body["common"], "sys_path": sys.path, "interface": self.interface}, logs, self.host
+        )
         self.launcher.account.set_run(limit=body["limit"])
         self._channels = HostChannels(self.launcher, blueprint, specs, self.host, self.interface)
         self._run, self._owned = body["run"], {}

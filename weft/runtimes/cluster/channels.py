@@ -6,7 +6,7 @@ through the head. Of params there are two channels on a host: one within it, whi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 from weft.core.delivery import Delivery
@@ -20,6 +20,19 @@ from weft.streams.endpoints import Adopted, adopt, create_between, export
 def binder(blueprint: Blueprint, wire: Wire) -> int:
     """The host of the end that binds."""
     return blueprint.host_of(wire.writer if wire.delivery is Delivery.LATEST else wire.readers[0])
+
+
+def within(blueprint: Blueprint, host: int, between: Container[str] = ()) -> list[str]:
+    """The wires whose channels are made on a host without a word to others; params always are.
+
+    ``between``: wires that were joined by sockets before, and stay so.
+    """
+    return [
+        wire.name
+        for wire in blueprint.wires
+        if host in blueprint.hosts_of(wire)
+        if wire.delivery is Delivery.LATEST or (len(blueprint.hosts_of(wire)) == 1 and wire.name not in between)
+    ]
 
 
 class HostChannels:
@@ -38,15 +51,11 @@ class HostChannels:
         self._adopted: dict[str, Adopted] = {}
         self._relays: dict[str, tuple[Relay, Created]] = {}
 
-    @staticmethod
-    def within(blueprint: Blueprint, host: int) -> list[str]:
-        """The wires whose channels are made here without a word to others; params always are."""
-        return [
-            wire.name
-            for wire in blueprint.wires
-            if host in blueprint.hosts_of(wire)
-            and (wire.delivery is Delivery.LATEST or (len(blueprint.hosts_of(wire)) == 1))
-        ]
+    def rejoin(self, blueprint: Blueprint, within: list[str]) -> None:
+        """Workers are placed otherwise now; ``within``: see there."""
+        self.blueprint = blueprint
+        for name in within:
+            self._make_local(name)
 
     @property
     def failed(self) -> str:
@@ -61,7 +70,7 @@ class HostChannels:
             token, keys = ("", None) if before is None else (before[0], bytes.fromhex(before[1]))
             created = create_between(spec, self._interface, token, keys)
             if wire.delivery is Delivery.LATEST:
-                self._forget(name)
+                self._forget(name, leave=True)
                 self._make_local(name)
                 local = self._launcher.channels[name]
                 relay = Relay(wire, local.spec, created.spec, [])
@@ -98,7 +107,11 @@ class HostChannels:
             adopted.close()
 
     def _follow(self, wire: Wire, adopted: Adopted) -> None:
-        self._forget(wire.name)
+        known = self._relays.get(wire.name)
+        if known is not None and known[0].follows:
+            known[0].follow(adopted.spec)
+            return
+        self._forget(wire.name, leave=True)
         self._make_local(wire.name)
         local = self._launcher.channels[wire.name]
         readers = [self._launcher.bells[side] for side in wire.readers if side in self._launcher.bells]
@@ -106,15 +119,17 @@ class HostChannels:
         self._relays[wire.name] = relay, adopted
 
     def _make_local(self, name: str) -> None:
-        """Params that did not pass this host before have a channel within it now."""
+        """A channel within this host, where there is none yet."""
         from weft.streams.registry import create
 
-        if name not in self._launcher.channels:
-            self._launcher.join(create(replace(self._specs[name], address="")))
+        scheme = self.blueprint.wire(name).scheme
+        known = self._launcher.channels.get(name)
+        if scheme != "inproc" and (known is None or known.spec.scheme != scheme):
+            self._launcher.join(create(replace(self._specs[name], scheme=scheme, address="")))
 
-    def _forget(self, name: str) -> None:
+    def _forget(self, name: str, *, leave: bool = False) -> None:
         known = self._relays.pop(name, None)
         if known is not None:
-            known[0].close()
+            known[0].close(leave=leave)
             if not isinstance(known[1], Adopted):
                 known[1].close()

@@ -54,7 +54,7 @@ class Cluster:
     def machine(self) -> Machine:
         """All hosts together, as plans count."""
         hosts = [offer.host for offer in self.offers]
-        return Machine(cores=sum(h.cores for h in hosts), gpus=sum(h.gpus for h in hosts))
+        return Machine(cores=sum(h.cores for h in hosts), gpus=sum(h.gpus for h in hosts), hosts=len(hosts))
 
     @property
     def alive(self) -> list[int]:

@@ -6,6 +6,7 @@ account (``words.py``).
 
 from __future__ import annotations
 
+import os
 import queue
 import signal
 import sys
@@ -20,7 +21,7 @@ import numpy as np
 from weft.core.delivery import Delivery
 from weft.core.errors import ChannelError
 from weft.core.recipe import script_path, to_recipe
-from weft.runtimes.cluster.channels import binder
+from weft.runtimes.cluster.channels import binder, within
 from weft.runtimes.cluster.cluster import Cluster
 from weft.runtimes.cluster.hosts import Share
 from weft.runtimes.cluster.words import Owned, begun
@@ -69,6 +70,7 @@ class ClusterLauncher:
         self._heard: queue.SimpleQueue[Heard] = queue.SimpleQueue()
         self._exports: dict[str, list[str]] = {}
         self._bound: dict[str, int] = {}
+        self._adopters: dict[str, set[int]] = {}
         self._without: set[int] = set()
         self.blueprint = self._place()
         self._owned: dict[int, Owned] = {}
@@ -105,7 +107,12 @@ class ClusterLauncher:
         }
         limit = int(self.account.run[OfRun.LIMIT])
         body = {"run": self._run, "blueprint": to_recipe(self.blueprint), "specs": specs, "common": self._common}
-        self.cluster.say(host, "begin", {**body, "logs": str(self.logs.absolute()), "limit": limit})
+        here = within(self.blueprint, host, self._exports)
+        self.cluster.say(
+            host,
+            "begin",
+            {**body, "within": here, "logs": str(self.logs.absolute()), "limit": limit, "variables": _variables()},
+        )
         self._begun[host] = begun(self.blueprint, host)
 
     def _join_up(self) -> None:
@@ -128,33 +135,40 @@ class ClusterLauncher:
             mine = {
                 name: self._exports[name]
                 for name, wire in between.items()
-                if name in new and host in self.blueprint.hosts_of(wire) and self._bound[name] != host
+                if host in self.blueprint.hosts_of(wire) and self._bound.get(name, host) != host
+                if name in new or host not in self._adopters.get(name, ())
             }
+            for name in mine:
+                self._adopters.setdefault(name, set()).add(host)
             if mine:
                 self.cluster.say(host, "adopt", {"channels": mine})
 
     def _move(self) -> None:
         """Place the workers of lost hosts anew, and tell the others where their peers are now."""
-        gone = {h.index for h in self.blueprint.hosts} - set(self.cluster.alive)
+        gone = set(self.cluster.lost)
         homeless = {w.index for w in self.blueprint.workers if w.host in gone} - set(self.children)
         if not homeless - self._without:
             return
         before = set(self._hosts)
         blueprint, without = move(self._drafted, self.blueprint, gone, set(self.children))
         self._without = set(without)
-        self.blueprint, self._owned = blueprint, {}
-        recipe = to_recipe(blueprint)
-        for host in self._hosts:
-            if host in before:
-                self.cluster.say(host, "rejoin", {"blueprint": recipe})
-                self._begun[host] = begun(blueprint, host)
-            else:
-                self._begin_on(host)
+        self.blueprint = blueprint
         moved = {w for w in homeless if w not in self._without}
         for wire in blueprint.wires:  # what was within a lost host is made anew where both ends are now
             ends = {blueprint.sides[s].worker for s in (wire.writer, *wire.readers)}
             if ends <= moved and wire.delivery is Delivery.BLOCK:
                 self._bound.pop(wire.name, None)
+                self._exports.pop(wire.name, None)
+                self._adopters.pop(wire.name, None)
+        self.cluster.start({host: share for host, share in shares(blueprint).items() if host not in self.cluster.lost})
+        recipe = to_recipe(blueprint)
+        for host in self._hosts:
+            if host in before:
+                here = within(blueprint, host, self._exports)
+                self.cluster.say(host, "rejoin", {"blueprint": recipe, "within": here})
+                self._begun[host] = begun(blueprint, host)
+            else:
+                self._begin_on(host)
         self._join_up()
 
     # ---- what the pool asks for -------------------------------------------------------------------------------------
@@ -256,7 +270,8 @@ class ClusterLauncher:
             self._begin()
         self._move()
         host = self.blueprint.workers[min(workers)].host
-        answers = self.cluster.ask({host: {"workers": sorted(workers)}}, "port")
+        between = len({self.blueprint.workers[worker].host for worker in workers}) > 1
+        answers = self.cluster.ask({host: {"workers": sorted(workers), "between": between}}, "port")
         if host not in answers:
             raise ChannelError(f"host {self.cluster.name(host)} is gone")
         return str(answers[host].body["address"])
@@ -329,6 +344,12 @@ def shares(blueprint: Blueprint) -> dict[int, Share]:
         before = found.get(worker.host, Share(0, 0))
         found[worker.host] = Share(before.cores + 1, before.gpus + (worker.device != "cpu"))
     return found
+
+
+def _variables() -> dict[str, str]:
+    """What is set here of JAX and XLA, and must be the same everywhere; but not where programs run and are kept."""
+    places = ("JAX_PLATFORMS", "JAX_COMPILATION_CACHE_DIR")
+    return {name: text for name, text in os.environ.items() if name.startswith(("JAX_", "XLA_")) and name not in places}
 
 
 def launcher_of(cluster: Cluster) -> Callable[..., ClusterLauncher]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,7 +74,7 @@ def unpacked(frames: Sequence[Any]) -> tuple[int, LinkMessage]:
         data = list(frames[1 + count :])
         if any(dtype.hasobject for dtype, _ in layout) or sum(sizes) > MAX_ARRAYS or sum(map(len, data)) != sum(sizes):
             raise ValueError("its arrays are not of the size that it says")
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, IndexError) as error:
         raise LinkClosed(f"a message that is not one of ours: {error!r}") from None
     arrays = []
     for (dtype, shape), size in zip(layout, sizes, strict=True):
@@ -94,13 +96,21 @@ class AgentLine:
         address = parse_address(self._adopted.spec.address, LINE.name)
         self._context = zmq.Context()
         self.socket = dealer(self._context, address, address.keys(LINE.name), MAX_FRAME)
-        self.socket.setsockopt(zmq.IMMEDIATE, 0)  # what is said before there is a connection waits for it
+        self._out: deque[list[bytes]] = deque()  # what waits for a connection
         self._said = self._heard = 0
 
     def say(self, topic: str, body: dict[str, Any] | None = None, arrays: Sequence[np.ndarray[Any, Any]] = ()) -> None:
-        """Send; does not wait."""
-        self.socket.send_multipart(packed(self._said, topic, body or {}, arrays))
+        """Send, now or with a later ``flush``; does not wait."""
+        self._out.append(packed(self._said, topic, body or {}, arrays))
         self._said += 1
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what could not be sent before there was a connection; does not wait."""
+        with suppress(zmq.Again):
+            while self._out:
+                self.socket.send_multipart(self._out[0], zmq.NOBLOCK)
+                self._out.popleft()
 
     def hear(self) -> LinkMessage | None:
         """The next message, if there is one. Raises LinkClosed where one was lost on the way."""

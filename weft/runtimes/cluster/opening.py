@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from weft.core.errors import ConfigError
 from weft.runtimes.cluster.cluster import Cluster
@@ -12,17 +14,21 @@ FORMS = "local, ray, ray://HOST:PORT, HOST:PORT or processes:N"
 MAX_PROCESSES = 64
 
 
-def open_cluster(on: str, *, trust_network: bool = False) -> Cluster:
-    """The cluster that ``on`` names. No agent is started yet. The caller closes it.
+@contextmanager
+def opened(on: str, *, trust_network: bool = False) -> Iterator[Cluster]:
+    """The cluster that ``on`` names, given back at the end. No agent is started yet.
 
     Raises ConfigError where there is none, or where it must not be used.
     """
     provider = _provider(on, trust_network)
     try:
-        return Cluster(provider)
-    except BaseException:
+        cluster = Cluster(provider)
+        try:
+            yield cluster
+        finally:
+            cluster.close()
+    finally:
         provider.close()
-        raise
 
 
 def _provider(on: str, trust_network: bool) -> HostProvider:

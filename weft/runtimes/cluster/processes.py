@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,14 +24,15 @@ class ProcessHosts:
     def __init__(
         self,
         count: int = 0,
-        cores: int = 64,
+        slots: int = 64,
         *,
         head: str = "127.0.0.1",
         offers: Sequence[Offer] = (),
         commands: Sequence[Sequence[str]] = (),
     ) -> None:
         self.head = head
-        named = [Offer(Host(i, f"host-{i}", cores, 0, (f"host-{i}",)), "127.0.0.1") for i in range(count)]
+        cores = max(1, (os.cpu_count() or 1) // max(count, 1))
+        named = [Offer(Host(i, f"host-{i}", cores, slots=slots), "127.0.0.1") for i in range(count)]
         self._offers = list(offers) or named
         self._commands = list(commands) or [()] * len(self._offers)
         self.agents: dict[int, subprocess.Popen[bytes]] = {}

@@ -25,6 +25,9 @@ ANSWER_SECONDS = 5.0
 RESERVE_SECONDS = 60.0
 """How long the cluster may take to give what it has in all: others may use it now."""
 
+OWN_SLOTS = 64
+"""Workers that a Ray which we start for one run has room for."""
+
 _OWN = ("CPU", "GPU", "memory", "object_store_memory", "bundle", "accelerator_type", "node:")
 
 
@@ -32,6 +35,8 @@ class RayHosts:
     """See ``HostProvider``. ``address`` None: the cluster that this machine is part of, else a Ray of our own."""
 
     def __init__(self, address: str | None, *, trust_network: bool = False) -> None:
+        if address is not None:
+            _check_answers(address)
         self._ray = _import_ray()
         self._trusted, self._ours, self._connected = trust_network, False, False
         self._group: Any = None
@@ -53,7 +58,6 @@ class RayHosts:
             return
         how: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": "ERROR"}
         if address is not None:
-            _check_answers(address)
             try:
                 ray.init(address=address, **how)
             except Exception as error:
@@ -67,7 +71,13 @@ class RayHosts:
         except ConnectionError:  # there is none
             os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
             os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-            ray.init(address="local", include_dashboard=False, _node_ip_address="127.0.0.1", **how)
+            ray.init(
+                address="local",
+                include_dashboard=False,
+                _node_ip_address="127.0.0.1",
+                num_cpus=OWN_SLOTS,  # it has more workers than cores where asked to, as the local runtime has
+                **how,
+            )
             self._connected = self._ours = True
             return
         self._check_token("the Ray cluster of this machine")
@@ -100,7 +110,9 @@ class RayHosts:
             if any(other.host.name == name for other in found):
                 name = f"{name}-{node['NodeID'][:6]}"
             gpus = int(node["Resources"].get("GPU", 0))
-            host = Host(len(found), name, cores, gpus, (*custom, *labels))
+            slots = OWN_SLOTS if self._ours else 0
+            cores = os.cpu_count() or 1 if self._ours else cores
+            host = Host(len(found), name, cores, gpus, (*custom, *labels), slots)
             found.append(Offer(host, node["NodeManagerAddress"]))
             self._nodes.append(node["NodeID"])
         if not found:

@@ -17,6 +17,7 @@ from weft.runtimes.workers.layout.blueprint import Wire
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec, Reader, Writer
 from weft.streams.registry import open_reader, open_writer
+from weft.streams.ring_writer import RingWriter
 
 LOOK_SECONDS = 0.05
 """How long a relay waits at most before it looks: a publisher that was there before it does not ring it."""
@@ -33,21 +34,37 @@ class Relay:
         self._room = Bell()
         self.reader: Reader = open_reader(source, self.bell)
         self.writer: Writer = open_writer(target, self._room, readers)
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name=f"weft-relay-{wire.name}", daemon=True)
-        self._thread.start()
+        self.follows = account is not None
+        self._name, self._stopping = f"weft-relay-{wire.name}", False
+        self._thread = self._start()
 
-    def close(self) -> None:
-        """Stop, and close both ends; may be called twice."""
-        if self._stopping:
-            return
+    def follow(self, source: ChannelSpec) -> None:
+        """Go on with what is published elsewhere now; who reads here notices nothing."""
+        self._stop()
+        self.reader.close()
+        self.reader, self._stopping = open_reader(source, self.bell), False
+        self._thread = self._start()
+
+    def close(self, *, leave: bool = False) -> None:
+        """Stop, and close both ends. ``leave``: another writes from now on, and readers are not told of an end."""
+        self._stop()
+        self.reader.close()
+        if leave and isinstance(self.writer, RingWriter):
+            self.writer.leave()
+        else:
+            self.writer.close()
+        self.bell.close()
+        self._room.close()
+
+    def _start(self) -> threading.Thread:
+        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        thread.start()
+        return thread
+
+    def _stop(self) -> None:
         self._stopping = True
         self.bell.ring()
         self._thread.join()
-        self.reader.close()
-        self.writer.close()
-        self.bell.close()
-        self._room.close()
 
     def _run(self) -> None:
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.core.errors import ConfigError
 from weft.runtimes.compiled.engine import FusedEngine
 from weft.runtimes.hosted.engine import HostedEngine
 from weft.runtimes.loop.engine import Engine
@@ -37,11 +36,6 @@ def make_engine(
 
         place(launch.blueprint, [offer.host for offer in cluster.offers])  # refused before anything is started
         return WorkersEngine(prepared, launch, folder, how.hang_seconds, launcher_of(cluster))
-    if cluster is not None:
-        raise ConfigError(
-            f"the plan {str(prepared.plan)!r} runs in one process, and a cluster has no part in it: name a plan of "
-            "several groups, such as 'env*4 | act | learn', or drop --on."
-        )
     graph, sizes = prepared.graph.unwatched(), (layout_of(prepared), prepared.envs, prepared.seed)
     if all(fragment.pure for fragment in graph.fragments) and prepared.source.pure is not None:
         return FusedEngine(graph, prepared.source.pure, *sizes)

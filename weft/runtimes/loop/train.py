@@ -52,31 +52,24 @@ MAX_BEGINNINGS = 5
 
 
 def train(
-    config: RunConfig, settings: Settings, on_summary: Callable[[dict[str, Any]], None] = lambda summary: None
+    config: RunConfig,
+    settings: Settings,
+    on_summary: Callable[[dict[str, Any]], None] = lambda summary: None,
+    cluster: Cluster | None = None,
 ) -> Run:
     """Carry a run out, or on; blocks until it ends. One that is finished comes back as it is, at once.
 
     Raises WeftError, and what the user's own code raises. A first SIGINT saves and ends the run; a second ends it at
     once, as KeyboardInterrupt, and leaves what was saved before. ``on_summary`` is given the summary, also where it
-    raises.
+    raises. ``cluster``: the hosts of its workers; unless given, as ``settings.on`` says.
     """
-    if settings.on == "local":
-        return _train(config, settings, on_summary, None)
-    from weft.runtimes.cluster.opening import open_cluster
+    if settings.on != "local" and cluster is None:
+        from weft.runtimes.cluster.opening import opened
 
-    cluster = open_cluster(settings.on, trust_network=settings.trust_network)
-    try:
-        return _train(config, settings, on_summary, cluster)
-    finally:
-        cluster.close()
-
-
-def _train(
-    config: RunConfig, settings: Settings, on_summary: Callable[[dict[str, Any]], None], cluster: Cluster | None
-) -> Run:
+        with opened(settings.on, trust_network=settings.trust_network) as cluster:
+            return train(config, settings, on_summary, cluster)
     family = Family.of_this_thread()
-    machine = None if cluster is None else cluster.machine
-    prepared = prepare(config, watch=evaluation_of(settings), cluster=machine)
+    prepared = prepare(config, watch=evaluation_of(settings), cluster=cluster.machine if cluster else None)
     family.look()  # what the environment that was looked at has started
     name = settings.run or default_name(prepared.name, prepared.source.name, prepared.seed)
     # Before there is a folder, which a command that is put right would find to be of another config.
@@ -87,9 +80,8 @@ def _train(
     with folder, interruptible() as interrupt:
         execution = _Execution(prepared, settings, folder, interrupt, family)
         execution.on_summary = on_summary
-        execution.warnings += without_effect(prepared, config, settings)
-        execution.warnings += [f"{part} is text, and left out" for part in prepared.source.spec.left_out]
-        execution.warnings += trouble
+        left_out = [f"{part} is text, and left out" for part in prepared.source.spec.left_out]
+        execution.warnings += [*without_effect(prepared, config, settings), *left_out, *trouble]
         return execution.run(engine)
 
 

@@ -290,7 +290,10 @@ def _set_up_jax(task: Task, sides: list[Side]) -> None:
     from weft.runtimes.workers.joining import join_replicas
 
     on_cpu = task.blueprint.workers[joined[0].worker].device == "cpu"
-    join_replicas(coordinator, joined[0].replicas, joined[0].rank, cpu=on_cpu)
+    places = {task.blueprint.host_of(s.index) for s in task.blueprint.sides if s.stage == joined[0].stage}
+    interface = task.body.get("interface", "127.0.0.1") if len(places) > 1 else "127.0.0.1"
+    rank, replicas = joined[0].rank, joined[0].replicas
+    join_replicas(coordinator, replicas, rank, cpu=on_cpu, interface=interface, between_hosts=len(places) > 1)
     first: dict[int, Any] = {}
     for device in sorted(jax.devices(), key=lambda d: d.id):
         first.setdefault(device.process_index, device)

@@ -12,13 +12,14 @@ import numpy as np
 from weft.core.errors import WorkerFailed
 from weft.runtimes.loop.engine import StateLost
 from weft.runtimes.workers.control.endings import how_it_ended, was_killed
-from weft.runtimes.workers.control.launcher import Heard, Launcher
+from weft.runtimes.workers.control.launcher import Heard, Launcher, NoRoom
 from weft.runtimes.workers.control.link import LinkMessage
 from weft.runtimes.workers.control.supervisor import (
     Died,
     Doubt,
     Fail,
     Failed,
+    Homeless,
     Hung,
     Instruction,
     Kill,
@@ -108,7 +109,11 @@ class WorkerPool:
             coordinator = addresses.get(frozenset(self.blueprint.together(worker)))
             more = {**words, "coordinator": coordinator, "hang_seconds": self.hang_seconds}
             self._where.pop(worker, None)
-            self.launcher.start(worker, more, arrays)
+            try:
+                self.launcher.start(worker, more, arrays)
+            except NoRoom as lost:
+                for instruction in self.supervisor.handle(Homeless(worker, str(lost))):
+                    self._do(instruction)
 
     def await_ready(self, workers: set[int]) -> None:
         """Wait until these are ready, for as long as they make progress. Raises WorkerFailed and StateLost."""

@@ -13,6 +13,7 @@ hangs                           it is killed, and so dies; before it was ever re
 is slow                         it is named, and goes on
 dies again and again            the run fails, where nothing was learned in between
 crashes soon, again and again   it is given up and the others go on, where they do what it did; otherwise the run fails
+is lost with its host           it is replaced, on another host; where none has room, as one that crashes too often
 """
 
 from __future__ import annotations
@@ -71,7 +72,15 @@ class Slow:
     limit: float
 
 
-Event: TypeAlias = Ready | Failed | Died | Hung | Slow
+@dataclass(frozen=True)
+class Homeless:
+    """A worker was lost with its ``host``, and no other has room for it."""
+
+    worker: int
+    host: str
+
+
+Event: TypeAlias = Ready | Failed | Died | Hung | Slow | Homeless
 
 
 @dataclass(frozen=True)
@@ -174,6 +183,9 @@ class Supervisor:
                 return [Tell(f"{stands}: {where}. It is replaced if that goes on for {limit:.0f} s (--hang-seconds)")]
             case Died():
                 return self._died(event)
+            case Homeless(worker, host):
+                text = f"worker {self._name(worker)} was lost with host {host}, and no other host has room for it"
+                return self._without(worker, text)
 
     def learned(self) -> None:
         """A learn step was made: the run makes progress in spite of deaths."""
@@ -235,10 +247,14 @@ class Supervisor:
 
     def _give_up(self, died: Died) -> list[Instruction]:
         """A worker that is like to crash for ever: go on with those that do the same, or end the run."""
-        worker, stages = died.worker, {self.blueprint.sides[s].stage for s in self.blueprint.workers[died.worker].sides}
+        worker = died.worker
         text = f"worker {self._name(worker)} {died.how}, {MAX_FAST_CRASHES} times in a row, each time within "
         text += f"{FAST_SECONDS:.0f} s of its start: it is given up"
-        last_words = f"\n{died.last_words}" if died.last_words else ""
+        return self._without(worker, text, f"\n{died.last_words}" if died.last_words else "")
+
+    def _without(self, worker: int, text: str, last_words: str = "") -> list[Instruction]:
+        """Go on with those that do the same, or end the run."""
+        stages = {self.blueprint.sides[s].stage for s in self.blueprint.workers[worker].sides}
         others = {s.stage for s in self.blueprint.sides if s.worker not in self.given_up | {worker}}
         shard = any(self.blueprint.sides[s].shard for s in self.blueprint.workers[worker].sides)
         if self.blueprint.synchrony.still or worker in self.learning or shard or not stages <= others:

@@ -30,6 +30,12 @@ class Host:
     cores: int = 1
     gpus: int = 0
     labels: tuple[str, ...] = ()  # what a plan may ask for with ``@node:LABEL``
+    slots: int = 0  # workers that it may have; 0: one for each core
+
+    @property
+    def room(self) -> int:
+        """Workers that it may have."""
+        return self.slots or self.cores
 
 
 @dataclass(frozen=True)

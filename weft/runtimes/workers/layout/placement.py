@@ -100,7 +100,7 @@ class _Seats:
         if not fits:
             return None
         near = self._near(worker)
-        best = min(fits, key=lambda h: (-near.get(h.index, 0), (len(self._on(h)) + 1) / h.cores, h.index))
+        best = min(fits, key=lambda h: (-near.get(h.index, 0), (len(self._on(h)) + 1) / h.room, h.index))
         device = f"gpu:{self._free_gpus(best)[0]}" if worker.device != "cpu" else "cpu"
         self.workers[worker.index] = placed = replace(worker, host=best.index, device=device)
         return placed
@@ -113,7 +113,7 @@ class _Seats:
             return False
         if worker.device != "cpu" and not self._free_gpus(host):
             return False
-        return len(self._on(host)) < host.cores
+        return len(self._on(host)) < host.room
 
     def _free_gpus(self, host: Host) -> list[int]:
         taken = {w.device for w in self._on(host)}
@@ -138,10 +138,10 @@ def _check_asked(blueprint: Blueprint, hosts: Sequence[Host]) -> None:
         labelled = [h for h in hosts if not worker.node or worker.node in (h.name, *h.labels)]
         if not labelled or (worker.device != "cpu" and not any(h.gpus for h in labelled)):
             raise PlanError(_no_room(worker, hosts))
-    cores = sum(host.cores for host in hosts)
-    if len(blueprint.workers) > cores:
+    room = sum(host.room for host in hosts)
+    if len(blueprint.workers) > room:
         raise PlanError(
-            f"the plan is {len(blueprint.workers)} workers, a core each, and the cluster has {cores}: {_has(hosts)}. "
+            f"the plan is {len(blueprint.workers)} workers, a core each, and the cluster has {room}: {_has(hosts)}. "
             "Use fewer replicas, or a larger cluster."
         )
 
