@@ -22,6 +22,7 @@ def make_engine(prepared: Prepared, settings: Settings | None = None, logs: Path
         how = settings or Settings()
         return WorkersEngine(prepared, launch_spec(prepared, how), logs or how.root / "logs", how.hang_seconds)
     graph, sizes = prepared.graph.unwatched(), (layout_of(prepared), prepared.envs, prepared.seed)
-    if all(fragment.pure for fragment in graph.fragments) and prepared.source.pure is not None:
-        return FusedEngine(graph, prepared.source.pure, *sizes)
-    return HostedEngine(graph, prepared.source, *sizes)
+    source = prepared.played
+    if all(fragment.pure for fragment in graph.fragments) and source.pure is not None:
+        return FusedEngine(graph, source.pure, *sizes)
+    return HostedEngine(graph, source, *sizes)
