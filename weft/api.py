@@ -17,6 +17,7 @@ from weft.data.dataset import Dataset
 from weft.envs.protocol import EnvLike
 from weft.graph.algorithm import Algorithm
 from weft.plans.plan import Plan
+from weft.runtimes.policies.against import Match
 from weft.runtimes.policies.evaluate import Evaluation
 from weft.runtimes.policies.run import Run
 from weft.runtimes.prepare.config import Prepared, RunConfig, Settings, prepare
@@ -93,6 +94,50 @@ def evaluate(
     if policy not in opened.teams:
         raise ConfigError(f"run {opened.folder.name!r} has several policies: policy= names {', '.join(opened.teams)}")
     return evaluate_policy(opened.together(greedy=greedy), opened.source, team=opened.teams[policy], **how)
+
+
+def evaluate_against(
+    run: Run | str | Path,
+    opponent: Run | Algorithm | str,
+    *,
+    root: str | Path = Settings.root,
+    checkpoint: str | int = "latest",
+    policy: str = "",
+    episodes: int = 20,
+    greedy: bool = True,
+    seed: int | None = None,
+    trust: bool = False,
+    warn: Callable[[str], None] = warnings.warn,
+) -> tuple[Path, Match]:
+    """Play a run against an opponent: the run's folder, and what came of it (``policies/against.py``).
+
+    ``opponent`` is a run, an algorithm that does not learn, or words: "random", a run's name or folder, with a
+    checkpoint as ``RUN@CHECKPOINT``, or a rule, ``package.module:rule``.
+    """
+    from weft.algorithms.by_rule import Random, Scripted
+    from weft.envs.importing import import_for
+    from weft.runtimes.policies.against import play_against
+
+    def opened(name: str | Path, which: str | int) -> Run:
+        return open_run_folder(name, root, warn, Opening(trust=trust), which)[0]
+
+    one = run if isinstance(run, Run) else opened(run, checkpoint)
+    other: Run | Algorithm
+    if not isinstance(opponent, str):
+        other = opponent
+    elif opponent == "random":
+        other = Random()
+    elif ":" in opponent:
+        module, _, name = opponent.partition(":")
+        rule = getattr(import_for(opponent, module), name, None)
+        if not callable(rule):
+            raise ConfigError(f"opponent {opponent!r}: module {module!r} has no function {name!r}")
+        other = Scripted(rule=rule)
+    else:
+        name, _, which = opponent.partition("@")
+        other = opened(name, which or "latest")
+    played = {"policy": policy, "episodes": episodes, "greedy": greedy}
+    return one.folder, play_against(one, other, seed=one.summary["seed"] if seed is None else seed, **played)
 
 
 def tag(

@@ -67,6 +67,8 @@ def test_words_are_algorithms_with_fields() -> None:
         ({"red*": "ppo:learning_rat=1", "blue*": "ppo"}, "Did you mean 'learning_rate'"),
         ({"red*": "ppo:hidden=8,clip", "blue*": "ppo"}, "'clip' is no field and value"),
         ({"red*": "ppo"}, "none of 'red*' matches agent 'blue_0'"),
+        ({"red*": "ppo", "*": "ppo"}, "'red*' and '*' match agent 'red_0'. Each agent needs exactly one policy"),
+        ({"red*": "ppo", "blue*": "ppo", "green*": "ppo"}, "policy 'green*' matches no agent"),
         ({}, "no policies were given, and its agents are red_0"),
     ],
 )
@@ -74,6 +76,14 @@ def test_what_is_refused(policies: dict[str, Any], words: str) -> None:
     with pytest.raises(weft.WeftError) as caught:
         prepare(RunConfig(weft.Policies(policies), RedAndBlue(), steps=4096, envs=16))
     assert words in str(caught.value)
+
+
+def test_agents_that_see_different_things_share_no_policy() -> None:
+    words = (
+        r"policy 'agents' is for agents that see or do different things: 'adversary_0' sees .*\[16\].*'agent_0' sees"
+    )
+    with pytest.raises(weft.ConfigError, match=words):
+        prepare(RunConfig(weft.Policies({"*": "ppo"}), "weft:Tag-v0", steps=4096, envs=16))
 
 
 def test_policies_need_unrolls_of_one_length() -> None:

@@ -141,8 +141,34 @@ def test_elo_ratings_follow_from_scores() -> None:
     assert ratings(np.array([[0.5, won], [1 - won, 0.5]])) == pytest.approx([200, -200], abs=1)
 
 
-def test_self_play_ends_near_the_equilibrium(tmp_path: Path) -> None:
+YOUNG = {"latest": (8, 4), "uniform": (3, 2), "prioritised": (3, 2)}
+"""Versions and the learn calls between two: opponents of 2 to 3 learn calls ago, in the mean."""
+
+
+@pytest.mark.parametrize(
+    "rule", ["latest", *(pytest.param(rule, marks=pytest.mark.slow) for rule in ("uniform", "prioritised"))]
+)
+def test_self_play_ends_near_the_equilibrium(rule: str, tmp_path: Path) -> None:
     """In the three games of Roshambo a best reply gains 2/3 a round against even play, and little against this."""
+    versions, every = YOUNG[rule]
+    assert _gain(tmp_path, steps=200_000, opponents=rule, versions=versions, every=every) < 0.25
+
+
+@pytest.mark.slow
+def test_old_opponents_are_why_it_ends_further_away(tmp_path: Path) -> None:
+    """Whichever rule draws them: of the same age, 8 learn calls in the mean, both end alike; of 16, further away."""
+    mild = [
+        _gain(tmp_path / rule, steps=300_000, opponents=rule, versions=versions, every=every)
+        for rule, versions, every in (("latest", 8, 16), ("uniform", 16, 1))
+    ]
+    old = _gain(tmp_path / "old", steps=300_000, opponents="latest", versions=8, every=32)
+    assert abs(mild[0] - mild[1]) < 0.1
+    assert min(mild) > 0.09
+    assert old > 1.5 * max(mild)
+
+
+def _gain(root: Path, *, steps: int, **fields: Any) -> float:
+    """What a best reply gains in a round from a player that was trained so, with the example's settings."""
     import importlib.util
 
     from weft.envs.builtin.roshambo import STAKES, exploitability
@@ -153,5 +179,6 @@ def test_self_play_ends_near_the_equilibrium(tmp_path: Path) -> None:
     assert spec.loader is not None
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
-    run = example.main(steps=200_000, root=tmp_path, quiet=True)
-    assert float(np.mean(exploitability(example.strategies(run), STAKES))) < 0.25
+    learns = weft.SelfPlay(of=example.PLAYER, **fields)
+    run = weft.train(learns, "weft:Roshambo-v0", envs=64, steps=steps, seed=1, run="roshambo", root=root, quiet=True)
+    return float(np.mean(exploitability(example.strategies(run), STAKES)))

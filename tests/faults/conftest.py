@@ -12,7 +12,7 @@ from running import Training
 
 @pytest.fixture
 def training(tmp_path: Path) -> Iterator[Callable[..., Training]]:
-    for module in ("faulty_envs.py", "faulty_algorithms.py", "numbered.py", "../mapped.py"):
+    for module in ("faulty_envs.py", "faulty_algorithms.py", "numbered.py", "roster.py", "../mapped.py"):
         shutil.copy(Path(__file__).parent / module, tmp_path)
     made: list[Training] = []
 

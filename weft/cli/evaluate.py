@@ -32,6 +32,10 @@ class EvalFlags:
     checkpoint: str = setting(
         "latest", "which to play: latest, best, a learn step, step-ENV_STEPS, or a tag (`weft checkpoints RUN`)"
     )
+    against: str | None = setting(
+        None, "an opponent: random, a run, RUN@CHECKPOINT, or a rule of yours, package.module:rule"
+    )
+    policy: str = setting("", "against an opponent: which of the run's policies plays; unless set: the first")
     sample: bool = setting(False, "draw actions from the policy instead of taking the likeliest")
     seed: int | None = setting(None, "of the episodes; unless set: follows from the run's, and never one trained on")
     video: bool = setting(
@@ -49,6 +53,8 @@ def main(command: str, arguments: list[str]) -> int:
     given, kept = parse("weft eval", ABOUT, arguments, *groups)
     flags, root = EvalFlags(**given), Settings(**kept).root
     hush_pygame()
+    if flags.against is not None:
+        return _match(flags, flags.against, root)
     with stdout_reserved() if flags.json else nullcontext():
         folder, results, video, trained = _evaluate(flags, root)
     for label, result in results.items():
@@ -105,6 +111,37 @@ def _evaluate(
     if flags.checkpoint != "latest":
         trained = {}
     return run.folder, results, video, trained
+
+
+def _match(flags: EvalFlags, against: str, root: Path) -> int:
+    """Play against an opponent, and print what came of it."""
+    from weft.api import evaluate_against
+
+    with stdout_reserved() if flags.json else nullcontext():
+        folder, match = evaluate_against(
+            flags.run,
+            against,
+            root=root,
+            checkpoint=flags.checkpoint,
+            policy=flags.policy,
+            episodes=flags.episodes,
+            greedy=not flags.sample,
+            seed=flags.seed,
+            trust=flags.trust,
+            warn=warn,
+        )
+    returns = match.returns
+    if flags.json:
+        row = {"policy": match.policy, "against": against, "games": match.games, "won": match.won}
+        print(msgspec.json.encode(row | (returns._asdict() if returns else {})).decode())
+        return 0
+    who = f"{folder}, {match.policy}" if match.policy else str(folder)
+    if returns is not None:
+        print(f"{who}, against {against}: {in_words(returns)}")
+    else:
+        assert match.won is not None
+        print(f"{who}, against {against}: won {match.won:.3f} of {match.games} games, half of them on either side")
+    return 0
 
 
 def in_words(result: Evaluation) -> str:

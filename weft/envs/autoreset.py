@@ -28,7 +28,8 @@ def advance(env: JaxEnv, state: Tree, action: jax.Array, key: jax.Array) -> tupl
     """Step one environment by a policy's action, and reset it where the episode ended: (state, timestep)."""
     step_key, reset_key = jax.random.split(key)
     stepped, transition = env.step(state, env.spec.to_native(action, jnp), step_key)
-    fresh, first_observation = env.reset(reset_key)
+    after = getattr(env, "reset_after", None)  # an environment whose options are part of its state
+    fresh, first_observation = env.reset(reset_key) if after is None else after(reset_key, state)
     ended = transition.terminated | transition.truncated
 
     def choose(new: Tree, old: Tree) -> Tree:

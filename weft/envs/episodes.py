@@ -49,15 +49,17 @@ def replay(
 ) -> tuple[Any, dict[str, Any]] | None:
     """Bring ``env`` to where the episode in ``saved`` stood: its (observation, info), or None where that cannot be.
 
-    ``saved`` has ``seed``, ``generator`` and ``actions``; ``revive`` makes an action of its JSON.
+    ``saved`` has ``seed``, ``generator`` and ``actions``, and where dials set them ``options``; ``revive`` makes an
+    action of its JSON.
     """
     if saved["actions"] is None:
         return None
     try:
-        observation, info = env.reset(seed=int(saved["seed"]))
+        options = saved.get("options")
+        observation, info = env.reset(seed=int(saved["seed"]), options=options)
         if saved["generator"] is not None:
             env.unwrapped.np_random.bit_generator.state = saved["generator"]
-            observation, info = env.reset()
+            observation, info = env.reset(options=options)
         for done, action in enumerate(saved["actions"]):  # noqa: B007  ``done`` is read from outside: whereabouts.py
             observation, _, terminated, truncated, info = env.step(revive(action))
             if terminated or truncated:

@@ -14,8 +14,9 @@ from weft.core.errors import ConfigError
 from weft.core.keys import env_keys, environment_key, step_keys
 from weft.core.specs import EnvSpec
 from weft.core.trees import tree_map
-from weft.core.types import Timestep, Tree
+from weft.core.types import Array, Timestep, Tree
 from weft.envs.autoreset import advance, begin
+from weft.envs.dialled_jax import Follower, shown
 from weft.envs.protocol import JaxEnv, Snapshot
 
 
@@ -32,9 +33,11 @@ class JaxOnHost:
         indices = jnp.arange(self.first_index, self.first_index + self.num_envs)
         self._keys = env_keys(environment_key(self.seed), indices)
         env = self.env
+        self._follower = Follower(env)
 
-        def start(keys: jax.Array) -> tuple[Tree, Timestep]:
-            return jax.vmap(lambda key: begin(env, key))(step_keys(keys, jnp.int32(0), 1)[0])
+        def start(keys: jax.Array, options: dict[str, Array]) -> tuple[Tree, Timestep]:
+            first: Any = env.at(options) if options else env  # type: ignore[attr-defined]
+            return jax.vmap(lambda key: begin(first, key))(step_keys(keys, jnp.int32(0), 1)[0])
 
         def step(state: Tree, action: jax.Array, keys: jax.Array, count: jax.Array) -> tuple[Tree, Timestep]:
             now = step_keys(keys, count, 1)[0]
@@ -52,12 +55,13 @@ class JaxOnHost:
     def reset(self, out: Timestep) -> None:
         """Start every environment."""
         self._count = 0
-        self._state, timestep = self._start(self._keys)
+        self._state, timestep = self._start(self._keys, shown(self._follower.dials) if self._follower.dials else {})
         _write(timestep, out)
 
     def step(self, action: np.ndarray[Any, Any], out: Timestep) -> None:
         """Step every environment."""
         self._count += 1
+        self._state = self._follower.follow(self._state)
         self._state, timestep = self._step(self._state, action, self._keys, np.int32(self._count))
         _write(timestep, out)
 
@@ -83,6 +87,7 @@ class JaxOnHost:
         stored = [base64.b64decode(text) for text in snapshot["leaves"]]
         back = [_revived(b, leaf) for b, leaf in zip(stored, leaves, strict=True)]
         self._state, self._count = jax.tree.unflatten(structure, back), snapshot["count"]
+        self._follower.forget()
         return []
 
     def close(self) -> None:

@@ -224,6 +224,8 @@ class Vectoriser:
                     "failures": held.failures.saved(row),
                 }
             )
+            if (options := getattr(held.envs[row], "began_with", None)) is not None:
+                rows[-1]["options"] = options
         return {"kind": "replay", "environment": self._spec.name, "steps": held.steps, "rows": rows}
 
     def restore(self, snapshot: Snapshot, out: Timestep) -> list[int]:

@@ -35,6 +35,7 @@ BUILTIN: dict[str, Builtin] = {
     "Roshambo-v0": Builtin(
         f"{__name__}.roshambo:Roshambo", "rock, paper, scissors with unequal stakes; its equilibrium is known"
     ),
+    "Rally-v0": Builtin(f"{__name__}.rally:Rally", "two paddles and a ball; who lets it pass loses, and skill shows"),
     "HideAndSeek-v0": Builtin(
         f"{__name__}.hide_and_seek:HideAndSeek", "hiders build with boxes, seekers look for them; two teams"
     ),

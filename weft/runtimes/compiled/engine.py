@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft.core.types import Array, Metrics, TrainState, Tree
+from weft.envs.dialled_jax import Follower
 from weft.envs.protocol import JaxEnv
 from weft.graph.graph import Graph
 from weft.runtimes.actors import actors_of, params_legs, publishers_of, samples_eaten, unroll_stream
@@ -97,6 +98,7 @@ class FusedEngine:
         self._calls = 0  # learn calls of each learner in an iteration; known once it is traced
         self._flow = flow
         self._filling = 0  # iterations from now on that fill a store, and learn nothing
+        self._follower = Follower(env)
 
         def parts(values: dict[str, Array]) -> tuple[Rollout, Flow]:
             if varied is None:
@@ -168,6 +170,7 @@ class FusedEngine:
     def resume(self, tree: Tree, document: dict[str, Any]) -> list[str]:
         """Go on from a saved state; always exact."""
         self._state = self.layout.place(tree, STATE_SPREAD)
+        self._follower.forget()
         self._filling = self._flow.waits(self._state.fragments, self.layout.seeds)
         return []
 
@@ -192,7 +195,9 @@ class FusedEngine:
                 jax.eval_shape(self._run, self.values, self._state, jnp.int32(0))  # kept for the call below
             iterations, run = math.ceil(learn_steps / self._calls), self._run
             calls = iterations * self._calls
-        self._state, (report, good) = run(self.values, self._state, jnp.int32(iterations))
+        assert self._state is not None
+        now = self._state._replace(loop=self._state.loop._replace(env=self._follower.follow(self._state.loop.env)))
+        self._state, (report, good) = run(self.values, now, jnp.int32(iterations))
         seeds = self.layout.seeds
 
         def fetch() -> Report:

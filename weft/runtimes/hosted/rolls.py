@@ -11,6 +11,7 @@ import numpy as np
 from weft.core.keys import env_keys, fragment_key
 from weft.core.trees import tree_map
 from weft.core.types import Array, Timestep, Tree
+from weft.envs.dialled_jax import Follower
 from weft.envs.guards import take_troubles
 from weft.envs.protocol import EnvSource, HostEnv, HostFactory
 from weft.graph.graph import Graph
@@ -251,6 +252,7 @@ class JaxRoll:
         actors = actors_of(graph)
         self._names = [actor.name for actor in actors]
         rollout = make_rollout(actors, source.pure)
+        self._follower = Follower(source.pure)
         self.env_steps = envs * actors[0].algorithm.unroll
         self._init, self._unroll = jax.jit(rollout.init), jax.jit(rollout.unroll, donate_argnums=(1,))
         self._arguments = layout.place((np.int32(seed), np.arange(envs, dtype=np.int32)), Spread.SHARED)
@@ -267,6 +269,7 @@ class JaxRoll:
     def resume(self, tree: Tree, document: dict[str, Any]) -> list[str]:
         """Always exact."""
         self._state = self.layout.place(tree, Spread.SHARED)
+        self._follower.forget()
         return []
 
     def template(self, flow: Flow) -> tuple[States, Tree]:
@@ -285,7 +288,8 @@ class JaxRoll:
     def unroll(self, params: dict[str, Tree], episodes: Episodes) -> Rolled:
         """T steps of every environment."""
         began = time.perf_counter()
-        self._state, unrolls, slices = self._unroll(params, self._state)
+        now = self._state._replace(env=self._follower.follow(self._state.env))
+        self._state, unrolls, slices = self._unroll(params, now)
         series = jax.device_get(slices)
         for k, name in enumerate(self._names):  # not in the order of the dict: a program sorts it
             episodes[k] += episodes_of(series[name])

@@ -37,6 +37,7 @@ def make_engine(
         place(launch.blueprint, [offer.host for offer in cluster.offers])  # refused before anything is started
         return WorkersEngine(prepared, launch, folder, how.hang_seconds, launcher_of(cluster))
     graph, sizes = prepared.graph.unwatched(), (layout_of(prepared), prepared.envs, prepared.seed)
-    if all(fragment.pure for fragment in graph.fragments) and prepared.source.pure is not None:
-        return FusedEngine(graph, prepared.source.pure, *sizes)
-    return HostedEngine(graph, prepared.source, *sizes)
+    source = prepared.played
+    if all(fragment.pure for fragment in graph.fragments) and source.pure is not None:
+        return FusedEngine(graph, source.pure, *sizes)
+    return HostedEngine(graph, source, *sizes)

@@ -198,6 +198,7 @@ class _Execution:
             engine.start()
             return None
         tree, document = restored
+        self.watching.curriculum.go_on((document.get("watching") or {}).get("curriculum"))
         lost = engine.resume(tree, document["engine"])
         if lost:
             self.warnings.append(f"resumed, but not exactly: {self._fresh(lost)}")
@@ -253,6 +254,7 @@ class _Execution:
         if self.prepared.synchrony.still:  # all that came after is undone, and not lost: it will be done again
             self.counters.ledger = Ledger.from_json(kept[1]["engine"]["samples"]) if kept else Ledger()
         self._forget_records(telemetry)
+        self.watching.curriculum.go_on((kept[1].get("watching") or {}).get("curriculum") if kept else None)
         if kept:
             telemetry.warn(f"the run goes on from what was saved at {self.counters.env_steps:,} env steps")
             lost = engine.resume(kept[0], kept[1]["engine"])
@@ -312,7 +314,10 @@ class _Execution:
         if counters.learn_steps and not (self.prepared.synchrony.still and self._is_saved()):
             self.keeper.save_at_last(*self._state(engine), self.counters)
         while self.watching.is_owed(total) and counters.learn_steps >= total and not self.interrupt:
+            before = self.watching.curriculum.to_document()
             self.watching.take(engine.last_looks(), counters, telemetry)
+            if self.watching.curriculum.to_document() != before:  # a run that is asked for more steps goes on with them
+                self.keeper.save_at_last(*self._state(engine), self.counters)
 
     def _taken(self, report: Report, dispatched: int, telemetry: Telemetry) -> int:
         """Count a report; returns ``dispatched``, put right by it.

@@ -17,6 +17,7 @@ import jax
 from weft.core.errors import CheckpointError
 from weft.core.types import TrainState
 from weft.runtimes.loop.counters import Counters
+from weft.runtimes.loop.curriculum import Curriculum
 from weft.runtimes.loop.engine import Engine, Trained
 from weft.runtimes.loop.interrupt import Interrupt, Interrupted
 from weft.runtimes.policies.evaluating import EVALUATE, Evaluate
@@ -47,6 +48,7 @@ class Watching:
         self.fragments = [f for f in prepared.graph.fragments if f.role.watches]
         self._here = self.fragments if not prepared.in_workers else []
         self._pace = prepared.pace
+        self.curriculum = Curriculum(prepared)
         self._every = {f.name: int(f.code.every) for f in self.fragments}
         self._watchers: dict[str, Watcher] = {}
         self._looked = dict.fromkeys(self._every, 0)  # the version that each has looked at last
@@ -83,7 +85,7 @@ class Watching:
                 continue
             if fragment.name not in self._watchers:
                 p = self._prepared
-                context = WatchContext(p.graph.unwatched(), p.source, p.seed, p.seeds, self._interrupt.check)
+                context = WatchContext(p.graph.unwatched(), p.played, p.seed, p.seeds, self._interrupt.check)
                 self._watchers[fragment.name] = fragment.role.code().watcher(fragment, context)
             read = {s.source: params[s.source] for s in self._prepared.graph.into(fragment.name)}
             seen = Seen(learn_steps, self._pace.steps_until(learn_steps), read)
@@ -100,6 +102,8 @@ class Watching:
             self._looked[one.fragment] = max(self._looked[one.fragment], one.seen.version)
             self.seconds += one.seconds
             figures |= one.looked.figures
+            if one.fragment == EVALUATE:
+                figures |= self.curriculum.take(one)
             score = one.looked.score
             if score is not None and math.isfinite(score) and (self.best is None or score >= self.best["score"]):
                 self.best = {"score": score, "version": one.seen.version, "env_steps": one.seen.env_steps}
@@ -123,7 +127,8 @@ class Watching:
     def to_document(self) -> dict[str, Any]:
         """For a checkpoint; ``go_on`` brings it back."""
         found = {name: value if math.isfinite(value) else None for name, value in self.found.items()}
-        return {"looked": self._looked, "found": found, "seconds": self.seconds, "best": self.best}
+        kept = {"looked": self._looked, "found": found, "seconds": self.seconds, "best": self.best}
+        return {**kept, "curriculum": self.curriculum.to_document()}
 
     def go_on(self, document: dict[str, Any] | None, counters: Counters) -> None:
         """From a checkpoint of the run; one without anything that looks on says nothing of it."""
@@ -136,9 +141,10 @@ class Watching:
     def summary(self) -> dict[str, Any]:
         """What ``summary.json`` has of it; empty where nothing was found."""
         if not self.found:
-            return {}
-        named = {name.removeprefix("eval/"): value for name, value in self.found.items()}
-        return {"evaluation": {**named, "seconds": round(self.seconds, 3), "best": self.best}}
+            return self.curriculum.summary()
+        named = {n.removeprefix("eval/"): value for n, value in self.found.items() if not n.startswith("curriculum/")}
+        evaluation = {**named, "seconds": round(self.seconds, 3), "best": self.best}
+        return {"evaluation": evaluation, **self.curriculum.summary()}
 
     def _is_due(self, name: str, learn_steps: int) -> bool:
         return self._pace.is_due(learn_steps, self._looked[name], self._every[name])

@@ -53,6 +53,17 @@ def play_all(
     return Payoffs(names, score, 2 * each, ratings(score))
 
 
+def won_by(
+    duel: Duel, lives: Tree, params: tuple[Tree, Tree], source: EnvSource, *, team: str, episodes: int, seed: int
+) -> float:
+    """The share of ``episodes`` games that side 0 won; a draw is half a game; blocks."""
+    table = _Table(duel, lives, source, team, min(episodes, ENVS), seed)
+    try:
+        return table.won(params, episodes)
+    finally:
+        table.env.close()
+
+
 class _Table:
     """A batch of environments that one pair after another plays in."""
 

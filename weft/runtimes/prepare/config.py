@@ -15,6 +15,7 @@ from weft.core.kinds import is_whole, wrong_kind
 from weft.core.reached import is_users
 from weft.core.setting import declared
 from weft.core.specs import Spec
+from weft.envs.dials import Dials, dialled
 from weft.envs.guards import Guards, guarded
 from weft.envs.protocol import EnvSource
 from weft.envs.regroup import regrouped
@@ -27,6 +28,7 @@ from weft.plans.fill import learners
 from weft.plans.fit import unwatched
 from weft.plans.rules import gradient_replicas, has_host_code, learner_replicas, one_state
 from weft.runtimes.prepare.memory import fits_in_memory
+from weft.runtimes.prepare.rules import Rule, first_options, name_of, rule_of
 from weft.runtimes.prepare.settings import MAX_SEED, RunConfig, Settings
 from weft.runtimes.synchrony import Synchrony, synchrony
 from weft.runtimes.watcher import Pace
@@ -66,6 +68,21 @@ class Prepared(RunConfig):
     def synchrony(self) -> Synchrony:
         """When lanes may begin, what makes a batch, what is too old."""
         return synchrony(self.lockstep, self.max_lag)
+
+    @cached_property
+    def rule(self) -> Rule | None:
+        """What sets options of the environment by what evaluation found."""
+        return rule_of(self.curriculum)
+
+    @cached_property
+    def dials(self) -> Dials | None:
+        """The options that it sets, at the values that the run begins with."""
+        return None if self.rule is None else Dials.of(first_options(self.rule))
+
+    @cached_property
+    def played(self) -> EnvSource:
+        """The environment as this process plays it: with dials, where a curriculum sets options of it."""
+        return dialled(self.source, self.dials)
 
     @property
     def series(self) -> tuple[str, ...]:
@@ -124,13 +141,15 @@ class Prepared(RunConfig):
         objects = [f.name for f in dataclasses.fields(written) if f.name not in plain]
         code: dict[str, Any] = {name: identity(getattr(written, name)) for name in objects}
         own = {"algorithm": identity(type(written))} if is_users(type(written)) else {}
-        return {name: getattr(self, name) for name in declared(RunConfig)} | {
+        rule = {} if self.curriculum is None else {"curriculum": name_of(self.curriculum)}
+        return {name: getattr(self, name) for name in declared(RunConfig) if name != "curriculum"} | {
             "algorithm": self.name,
             "algo": plain,
             "code": {"algo": code, "environment": self.source.code, **own},
             "environment": self.source.name,
             "env_options": dict(self.env_options),
             "plan": str(unwatched(self.plan, self.graph)),  # what looks on changes nothing
+            **rule,  # runs of before have none
         }
 
 
@@ -220,9 +239,11 @@ def prepare(
                     f"{fragment.name!r} has unrolls of {fragment.code.unroll} steps, and {type(bound).__name__}.unroll "
                     f"is {bound.unroll}: give all policies of a run the same."
                 )
+    if config.curriculum is not None:
+        _check_curriculum(plan, graph, machine, lockstep, watch)
     asked = {name: getattr(config, name) for name in declared(RunConfig)}
     filled = {"algorithm": bound, "plan": plan, "steps": steps, "envs": envs, "lockstep": lockstep, "vector": vector}
-    return Prepared(
+    prepared = Prepared(
         **asked | filled | {"max_lag": 0 if lockstep else config.max_lag},
         name=algorithm_name(written),
         written=written,
@@ -230,6 +251,19 @@ def prepare(
         graph=graph,
         machine=machine,
     )
+    _ = prepared.played  # refuses an environment that takes no options
+    return prepared
+
+
+def _check_curriculum(plan: Plan, graph: Graph, machine: Machine, lockstep: bool, watch: tuple[Any, ...]) -> None:
+    if not watch:
+        raise ConfigError("a curriculum looks at what evaluation in the run found: set eval_every (--eval-every N) too")
+    if lockstep and needs_workers(plan, graph, machine):
+        raise ConfigError(
+            f"the plan {str(plan)!r} in lockstep promises a result that no timing changes, and in workers nothing "
+            "waits for evaluation: when a curriculum's options come into force would be chance. Drop lockstep, or use "
+            "the plan 'inline'."
+        )
 
 
 def _check_nodes(plan: str | Plan, cluster: bool) -> None:

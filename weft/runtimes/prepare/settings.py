@@ -18,6 +18,7 @@ from weft.envs.guards import BOUNDS, ERRORS
 from weft.envs.protocol import VECTOR_MODES, EnvLike
 from weft.graph.algorithm import Algorithm
 from weft.plans.plan import Plan
+from weft.runtimes.prepare.rules import Rule
 
 MAX_SEED = 2**31 - 1
 """Seeds are int32 on the device; those of a run go from ``seed`` to ``seed + seeds``."""
@@ -77,6 +78,11 @@ class RunConfig:
         "where a host environment's observation is outside its Box: warn and count, fail, or ignore",
         choices=BOUNDS,
         noun="answer to observations outside their Box",
+    )
+    curriculum: str | Rule | None = setting(
+        None,
+        "a rule that sets options of the environment by what evaluation in the run found (--eval-every): "
+        "package.module:function",
     )
     fields: Mapping[str, Any] = field(default_factory=dict)  # no setting: the algorithm's own fields to change
 

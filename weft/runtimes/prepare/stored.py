@@ -49,6 +49,7 @@ def stored_config(folder: RunFolder, opening: Opening) -> RunConfig:
         raise ConfigError(f"the run's folder says what {', '.join(known)} was; only what it cannot hold is given again")
     asked = {name: config[name] for name in declared(RunConfig) if name in config}
     asked["plan"] = "inline"  # params do not depend on the plan, and the machine may be another
+    asked["curriculum"] = None  # what is opened learns nothing more
     asked["lockstep"] = False  # one group is, unasked; asking would choose how environments are batched anew
     _allow(folder, origin, opening)
     if opening.environment is not None:

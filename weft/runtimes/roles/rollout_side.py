@@ -13,6 +13,7 @@ import numpy as np
 
 from weft.core.trees import tree_map
 from weft.core.types import Tree
+from weft.envs.dialled_jax import Follower
 from weft.runtimes.compiled.episodes import EpisodeSlices
 from weft.runtimes.compiled.rollout import Actor, make_rollout
 from weft.runtimes.hosted.blocks import fill
@@ -173,7 +174,9 @@ class JaxRollout(_Rollout):
     def __init__(self, task: Task, side: Side) -> None:
         super().__init__(task, side)
         assert task.source.pure is not None
-        rollout = make_rollout(self.actors, task.source.pure)
+        env = task.source.pure
+        rollout = make_rollout(self.actors, env)
+        self._follower = Follower(env)
         self._init, self._roll = jax.jit(rollout.init), jax.jit(rollout.unroll, donate_argnums=(1,))
         self._state: Tree = None
         self._still = True
@@ -202,7 +205,8 @@ class JaxRollout(_Rollout):
             buffers = self._begin()
             self._still = False
             params = {a.name: acting.weights.params for a, acting in zip(self.actors, self.acting, strict=True)}
-            self._state, unrolls, slices = self._roll(params, self._state)
+            now = self._state._replace(env=self._follower.follow(self._state.env))
+            self._state, unrolls, slices = self._roll(params, now)
             for actor, buffer in zip(self.actors, buffers, strict=True):
                 fill(buffer.block, jax.device_get(unrolls[actor.name]))
             self._count(self._length)

@@ -230,6 +230,8 @@ class WorkersEngine:
         self._episodes = self._no_episodes()  # those since the checkpoint will be played again
         account = pool.launcher.account
         account.set_run(limit=version)
+        if self.prepared.dials is not None:
+            self.prepared.dials.move_to(account.dials)
         self._ledger.open(account, steps, version)
         self._lost = {}
         everyone = {worker.index for worker in self.blueprint.workers}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.core.delivery import Delivery
 from weft.core.recipe import from_recipe, import_script
+from weft.envs.dials import Dials, dialled
 from weft.envs.guards import Guards, guarded
 from weft.envs.protocol import EnvSource
 from weft.graph.role import role
@@ -66,7 +67,11 @@ class Task:
 
     @cached_property
     def source(self) -> EnvSource:
-        """The environment."""
+        """The environment; with dials, where a curriculum sets options of it."""
+        names = tuple(self.body.get("dials", ()))
+        return dialled(self._plain_source(), Dials(names, self.account.dials) if names else None)
+
+    def _plain_source(self) -> EnvSource:
         recipe = self.body["source"]
         if "open" not in recipe:
             source: EnvSource = from_recipe(recipe)

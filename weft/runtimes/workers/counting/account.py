@@ -16,12 +16,18 @@ from typing import Any
 
 import numpy as np
 
+from weft.envs.dials import WORDS
+
 
 class OfRun(IntEnum):
     """Words of the whole run. The launcher writes them."""
 
     LIMIT = 0  # learn steps granted: what learns, and in lockstep what acts, goes no further
     STOP = 1  # not 0: leave as soon as possible
+
+
+DIALS = 8
+"""The first of the run's words that hold options of the environments, as float64 (``envs/dials.py``)."""
 
 
 class OfWire(IntEnum):
@@ -106,6 +112,12 @@ class Account:
             self.run[OfRun.LIMIT] = limit
         if stop:
             self.run[OfRun.STOP] = 1
+
+    @property
+    def dials(self) -> np.ndarray[Any, Any]:
+        """``[WORDS]`` float64: where the options of the environments lie. The launcher writes them."""
+        words: np.ndarray[Any, Any] = self.run[DIALS:].view(np.float64)[:WORDS]
+        return words
 
     def close(self) -> None:
         """Close the descriptor; the memory goes with the last reference to its words. May be called twice."""

@@ -77,6 +77,7 @@ def launch_spec(prepared: Prepared, settings: Settings) -> LaunchSpec:
         "source": _source_recipe(prepared),
         "seed": prepared.seed,
         "pace": list(prepared.pace),
+        "dials": list(prepared.dials.names) if prepared.dials else [],
     }
     schemas = Schemas(blueprint, prepared.algorithm, pure_env=prepared.source.pure is not None)
     launch = LaunchSpec(blueprint, schemas.channels(), common)
