@@ -152,6 +152,8 @@ _DQN: list[tuple[str, Tuned]] = [
                 "learning_rate_end": 0.0,
                 "target_period": 50,
                 "epsilon_end": 0.01,
+                "value_min": 0.0,
+                "value_max": 100.0,
             },
         ),
     ),

@@ -159,10 +159,12 @@ def insert(
 
     def twice(places: dict[str, Tree]) -> dict[str, Tree]:
         # The same: a loop of one turn is none to XLA.
-        return jax.lax.fori_loop(0, 2, write, places)
+        written: dict[str, Tree] = jax.lax.fori_loop(0, 2, write, places)
+        return written
 
     def once(places: dict[str, Tree]) -> dict[str, Tree]:
-        return jax.lax.optimization_barrier(write(jnp.int32(0), places))
+        written: dict[str, Tree] = jax.lax.optimization_barrier(write(jnp.int32(0), places))
+        return written
 
     # Apart from what reads: XLA would else write there as well, into what a batch is drawn from, and copy the whole
     # ring for that. On a CPU it takes barriers out too early; elsewhere each turn of a loop is a dozen kernels.

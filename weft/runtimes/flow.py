@@ -205,8 +205,7 @@ class Flow:
             return {n: part.states[n] for n in inside}, jax.tree.map(lambda x: jnp.asarray(x)[None], (found, checks))
 
         begun = {n: walk.states[n] for n in inside}
-        messages = None if drawn is None else drawn_messages
-        states, told = scan_packed(once, begun, messages, draws.times)
+        states, told = scan_packed(once, begun, None if drawn is None else drawn_messages, draws.times)
         metrics, finite = jax.tree.map(lambda x: x[:, 0], told)
         walk.states.update(states)
         for n, several in metrics.items():
