@@ -1,9 +1,9 @@
 """What algorithms reach with their tuned settings, over seeds: ``python -m benchmarks.learning [--only REGEX]``.
 
 Each row is ``weft train ALGORITHM ENVIRONMENT`` without a flag but the seed, and the steps where a published figure has
-its own: in one program for all seeds where the environment is in JAX, a process for each seed where it is not. Prints a
-table beside what is published and writes the curves as pictures (``--out``, one for each environment) and the figures
-as JSON beside them. A second call in the same folder trains only what is missing.
+its own: in one program for all seeds where the environment is in JAX or ``--together`` says so, else in a process for
+each seed. Prints a table beside what is published and writes the curves as pictures (``--out``, one for each
+environment) and the figures as JSON beside them. A second call in the same folder trains only what is missing.
 """
 
 from __future__ import annotations
@@ -119,6 +119,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=0, help="of every seed; unless given, the row's own")
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side; above 1 each has one thread")
+    parser.add_argument("--together", action="store_true", help="seeds of a row in one program in any environment")
     parser.add_argument("--device", choices=["cpu", "any"], default="any", help="any: JAX's first, shared by the jobs")
     parser.add_argument("--seconds", type=float, default=LIMIT_SECONDS, help="after which runs are stopped, and kept")
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "learning", help="results, pictures, runs")
@@ -136,7 +137,7 @@ def main(arguments: list[str]) -> int:
         seeds = range(flags.first_seed, flags.first_seed + flags.seeds)
         settings = (ONE_THREAD if flags.jobs > 1 and flags.device == "cpu" else {}) | SHARED_DEVICE
         settings |= ON_CPU if flags.device == "cpu" else {}
-        todo = tasks(rows, seeds, flags.steps, load([*here, *flags.merge]))
+        todo = tasks(rows, seeds, flags.steps, load([*here, *flags.merge]), flags.together)
         for task, came in train(todo, flags.out, flags.jobs, flags.seconds, settings):
             if isinstance(came, list):
                 print(table([Learned(task.row, came)]).splitlines()[-1], flush=True)

@@ -20,8 +20,8 @@ class Row:
         return f"{self.algorithm} {self.environment}"
 
     @property
-    def together(self) -> bool:
-        """Whether all seeds are one program: where the environment is in JAX."""
+    def compiled(self) -> bool:
+        """Whether the environment is in JAX: then all seeds are one program."""
         return self.environment.startswith(("weft:", "gymnax:"))
 
 

@@ -58,11 +58,17 @@ class Task:
     row: Row
     seeds: tuple[int, ...]
     steps: int  # 0: as tuned
+    hosted: bool = False  # one program although the environments are stepped on the host
+
+    @property
+    def together(self) -> bool:
+        """Whether all its seeds are one program."""
+        return self.hosted or self.row.compiled
 
     @property
     def run(self) -> str:
         """The name of the run."""
-        several = f"x{len(self.seeds)}" if self.row.together else ""
+        several = f"x{len(self.seeds)}" if self.together else ""
         length = f"-{self.steps}" if self.steps else ""
         name = self.row.name.replace("/", "-").replace(":", "-").replace(" ", "-")
         return f"{name}{length}-s{self.seeds[0]}{several}"
@@ -72,21 +78,27 @@ class Task:
         """Without where it is kept."""
         asked = [sys.executable, "-m", "weft", "train", self.row.algorithm, self.row.environment]
         asked += ["--seed", str(self.seeds[0]), "--quiet", "--no-tensorboard"]
-        asked += ["--keep-checkpoints", "1", "--keep-best", "0"]
-        if self.row.together:
+        # A replay of several seeds is large, and what is cut short is saved when it is stopped.
+        asked += ["--keep-checkpoints", "1", "--keep-best", "0", "--checkpoint-seconds", "180"]
+        if self.together:
             asked += ["--seeds", str(len(self.seeds))]
         return [*asked, "--steps", str(self.steps)] if self.steps else asked
 
 
-def tasks(rows: Iterable[Row], seeds: Sequence[int], steps: int, known: Sequence[Found]) -> list[Task]:
-    """What is still to be trained, given what was found before. ``steps`` above 0 go for every row."""
+def tasks(
+    rows: Iterable[Row], seeds: Sequence[int], steps: int, known: Sequence[Found], together: bool = False
+) -> list[Task]:
+    """What is still to be trained, given what was found before. ``steps`` above 0 go for every row.
+
+    ``together``: the seeds of a row are one program with host environments too.
+    """
     finished = {(found.row, found.seed) for found in known if found.finished}
     made = []
     for row in rows:
         left = tuple(seed for seed in seeds if (row.name, seed) not in finished)
-        groups = [left] if row.together else [(seed,) for seed in left]
-        made += [Task(row, group, steps or row.steps) for group in groups if group]
-    return sorted(made, key=lambda task: not task.row.together)  # the longest first
+        groups = [left] if together or row.compiled else [(seed,) for seed in left]
+        made += [Task(row, group, steps or row.steps, together) for group in groups if group]
+    return sorted(made, key=lambda task: not task.together)  # the longest first
 
 
 def train(
@@ -156,10 +168,10 @@ def read(task: Task, folder: Path) -> list[Found]:
     """What a run's folder says of each of its seeds, however far it came. ValueError where no episode has ended."""
     config = json.loads((folder / "config.json").read_text())
     told = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines() if line.endswith("}")]
-    several = len(task.seeds) if task.row.together else 1
+    several = len(task.seeds) if task.together else 1
     found = []
     for k, seed in enumerate(task.seeds):
-        key = f"return_mean/{k}" if task.row.together else "return_mean"
+        key = f"return_mean/{k}" if task.together else "return_mean"
         path = [(r["env_steps"] / several, float(r[key])) for r in told if r.get(key) is not None]
         if not path:
             raise ValueError("no episode has ended")

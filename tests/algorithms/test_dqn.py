@@ -91,6 +91,25 @@ def test_quantiles_of_a_return_that_is_drawn_are_found():
     np.testing.assert_allclose(found, [1 / 8, 3 / 8, 5 / 8, 7 / 8], atol=0.02)
 
 
+def test_atoms_by_hand():
+    """Atoms 0, 1 and 2. What followed is 1 for certain; a reward of 0.5 and a discount of 0.5 make it 1."""
+    fields = {"atoms": 3, "value_min": 0.0, "value_max": 2.0, "network": (lambda key: jnp.zeros((4, 6)), table)}
+    algorithm = tabular(double=False, **fields)
+    certain = [-50.0, 50.0, -50.0]
+    params = jnp.array([[0.0] * 6, [*certain, 50.0, -50.0, -50.0], [0.0] * 6, [0.0] * 6])
+    np.testing.assert_allclose(algorithm.values(params, jnp.array([[1.0, 0.0], [2.0, 0.0]])), [[1, 0], [1, 1]])
+    batch = batch_of((2, 0, 0.5, 0.5, 1), (2, 0, 0.25, 1.0, 1), (2, 0, 7.0, 0.5, 1), (2, 0, 0.75, 0.0, 1))
+    aim = algorithm.aim(params, params, batch)
+    np.testing.assert_allclose(aim, [[0, 1, 0], [0, 0.75, 0.25], [0, 0, 1], [0.25, 0.75, 0]], atol=1e-6)
+    loss, (_, error) = algorithm.loss(params, params, batch)
+    assert float(loss) == pytest.approx(np.log(3))  # three atoms alike
+    np.testing.assert_allclose(error, [1 - 1, 1 - 1.25, 1 - 2, 1 - 0.75], atol=1e-6)
+    with pytest.raises(ConfigError, match=r"quantiles=2 and atoms=3 are two ways"):
+        tabular(quantiles=2, **fields)
+    with pytest.raises(ConfigError, match=r"3 atoms from value_min=0 to value_max=-1 cannot tell returns apart"):
+        tabular(**{**fields, "value_max": -1.0})
+
+
 def test_the_loss_by_hand():
     batch = batch_of((1, 0, 1.0, 0.0, 2), (1, 1, 1.0, 0.0, 2))  # errors 4 and 3
     loss, (metrics, error) = tabular().loss(ONLINE, TARGET, batch)
@@ -247,7 +266,7 @@ def learned(**fields):
     return train_state(engine)
 
 
-OTHERS = ({"n_step": 3}, {"dueling": True}, {"quantiles": 5})
+OTHERS = ({"n_step": 3}, {"dueling": True}, {"quantiles": 5}, {"atoms": 5})
 AT_LENGTH = [pytest.param(fields, marks=pytest.mark.slow) for fields in OTHERS]
 
 
@@ -255,7 +274,7 @@ AT_LENGTH = [pytest.param(fields, marks=pytest.mark.slow) for fields in OTHERS]
 def test_every_field_changes_what_is_learned(fields):
     plain, other = learned(), learned(**fields)
     assert int(plain.step) == int(other.step)
-    if not fields.keys() & {"dueling", "quantiles"}:  # another network is another structure
+    if not fields.keys() & {"dueling", "quantiles", "atoms"}:  # another network is another structure
         assert farthest(plain.params, other.params) > 1e-6
 
 

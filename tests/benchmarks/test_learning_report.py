@@ -78,6 +78,9 @@ def test_of_several_files_the_longest_run_of_a_seed_counts_and_what_is_cut_short
     assert [(each.seed, each.steps) for each in known] == [(0, 60), (1, 100)]
     host, together = Row("dqn", "CartPole-v1"), Row("ppo", "weft:CartPole-v1")
     assert [task.seeds for task in tasks([host, together], range(3), 0, known)] == [(0, 2), (0,), (1,), (2,)]
+    (one,) = tasks([host], range(3), 0, known, together=True)
+    assert (one.seeds, one.run) == ((0, 1, 2), "dqn-CartPole-v1-s0x3")
+    assert one.command[-2:] == ["--seeds", "3"]
     (learned,) = learning.collected([host, together], known)
     assert learned.steps == "60 of 100"
     assert "60 of 100" in learning.table([learned])

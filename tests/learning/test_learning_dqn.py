@@ -11,6 +11,7 @@ THRESHOLDS = {  # environment, fields: steps, the return to reach (random play 2
     ("weft:CartPole-v1", "dueling"): (150_000, 400),
     ("CartPole-v1", ""): (150_000, 475),
     ("weft:CartPole-v1", "quantiles"): (150_000, 400),
+    ("weft:CartPole-v1", "atoms"): (150_000, 400),
 }
 
 
@@ -18,16 +19,18 @@ THRESHOLDS = {  # environment, fields: steps, the return to reach (random play 2
 @pytest.mark.parametrize(("environment", "field"), THRESHOLDS, ids=["-".join(row) for row in THRESHOLDS])
 def test_learns(environment, field, tmp_path):
     steps, threshold = THRESHOLDS[environment, field]
-    fields = {field: 16 if field == "quantiles" else True} if field else {}
+    fields = {field: {"quantiles": 16, "atoms": 51}.get(field, True)} if field else {}
     run = weft.train("dqn", environment, steps=steps, seed=1, root=tmp_path, quiet=True, tensorboard=False, **fields)
     assert run.summary["exit"] == "finished"
     assert run.summary["return_mean"] >= threshold
 
 
-def test_a_bandit_is_solved_at_once(tmp_path):
+@pytest.mark.parametrize("fields", [{}, {"atoms": 11, "value_min": 0.0, "value_max": 1.0}], ids=["plain", "atoms"])
+def test_a_bandit_is_solved_at_once(fields, tmp_path):
     from toys import Bandit
 
-    algorithm = weft.DQN(unroll=8, hidden=(16,), batch=32, samples_per_insert=4.0, capacity=2048, learning_begins=64)
+    sizes = {"unroll": 8, "hidden": (16,), "batch": 32, "capacity": 2048, "learning_begins": 64}
+    algorithm = weft.DQN(**sizes, samples_per_insert=4.0, **fields)
     run = weft.train(algorithm, Bandit(), envs=8, steps=5_000, root=tmp_path, quiet=True, tensorboard=False, run="b")
     assert run.summary["return_mean"] > 0.9  # of random play 0.25; 0.05 of the actions stay random
     assert int(run.policy([1.0])) == 2

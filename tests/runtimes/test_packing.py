@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from weft.runtimes.compiled.packing import MAX_WORDS, scan_packed
+from weft.runtimes.packing import MAX_WORDS, scan_packed
 
 T, B = 5, 3
 SPECIAL = np.array([np.nan, -np.nan, -0.0, 0.0, np.inf, -np.inf, 1e-45, np.float32(0.1)], np.float32)

@@ -10,6 +10,7 @@ dueling      the network adds up a state's value and each action's advantage    
 n_step       rewards of n steps before a value is trusted                                  arXiv 1602.01783
 prioritised  steps with large errors are drawn more often                                  arXiv 1511.05952
 quantiles    the network gives quantiles of the return, whose mean is the value (QR-DQN)   arXiv 1710.10044
+atoms        it gives probabilities of returns that are fixed, at equal distances (C51)    arXiv 1707.06887
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ import optax
 
 from weft.algorithms.epsilon_greedy import EpsilonGreedy, allowed
 from weft.algorithms.replayed import Replayed
+from weft.core.errors import ConfigError
 from weft.core.replicas import mean_over_replicas
 from weft.core.specs import describe
 from weft.core.types import Array, Metrics, TrainState, Transitions, Tree
 from weft.nets import Network, apply_batch, as_network, check_network, q_network
-from weft.ops import losses, masked
+from weft.ops import atoms, losses, masked
 from weft.ops.optimizers import bounded_optimizer
 from weft.ops.schedules import linear
 
@@ -50,6 +52,9 @@ class DQN(EpsilonGreedy, Replayed):
     double: bool = True
     dueling: bool = False
     quantiles: int = 0  # of the return of each action; 0: its mean alone
+    atoms: int = 0  # returns, from value_min to value_max, whose probabilities are learned; 0: the mean alone
+    value_min: float = -10.0  # with atoms: lower returns count as this
+    value_max: float = 10.0  # with atoms: higher returns count as this
     learning_rate: float = 1e-3
     learning_rate_end: float | None = None  # reached linearly at the run's end; None: constant
     optimizer: Literal["adam", "rmsprop"] = "adam"
@@ -68,8 +73,18 @@ class DQN(EpsilonGreedy, Replayed):
             hidden=self.hidden,
             activation=self.activation,
             dueling=self.dueling,
-            quantiles=self.quantiles,
+            quantiles=self.numbers,
         )
+
+    @property
+    def numbers(self) -> int:
+        """What the network gives for each action: a value, quantiles, or the logits of atoms."""
+        return max(1, self.quantiles, self.atoms)
+
+    @property
+    def support(self) -> jax.Array:
+        """``[Z]``: the returns that are the atoms."""
+        return jnp.linspace(self.value_min, self.value_max, self.atoms)
 
     def rule(self, step: Array | int) -> optax.GradientTransformation:
         """The optimiser for learn call ``step``."""
@@ -79,8 +94,18 @@ class DQN(EpsilonGreedy, Replayed):
     def check(self) -> None:
         """Refuse what cannot work, before anything starts."""
         super().check()
+        if self.atoms and self.quantiles:
+            raise ConfigError(
+                f"DQN: quantiles={self.quantiles} and atoms={self.atoms} are two ways to learn how returns are spread. "
+                "Set one of them to 0."
+            )
+        if self.atoms == 1 or (self.atoms and not self.value_min < self.value_max):
+            raise ConfigError(
+                f"DQN: {self.atoms} atoms from value_min={self.value_min:g} to value_max={self.value_max:g} cannot "
+                "tell returns apart. Use at least 2, and a value_max above value_min."
+            )
         if self.network is not None:
-            env, outputs = self.spec.environment, self.choices * max(1, self.quantiles)
+            env, outputs = self.spec.environment, self.choices * self.numbers
             check_network(type(self).__name__, self.net, env.observation, outputs, describe(env.action))
 
     def init(self, key: jax.Array) -> TrainState:
@@ -107,11 +132,13 @@ class DQN(EpsilonGreedy, Replayed):
         """The loss of the values, weighted; with metrics and the errors, ``[N]``."""
         returns = _of(self.returns(params, batch.observation), batch.action)
         aim = jax.lax.stop_gradient(self.aim(params, target, batch))
-        value = returns.mean(-1)
-        error = value - aim.mean(-1)
-        if self.quantiles:
-            each = losses.quantile_regression(returns, aim, self.huber)
+        value = self.mean(returns)
+        if self.atoms:
+            error, each = value - aim @ self.support, atoms.cross_entropy(returns, aim)
+        elif self.quantiles:
+            error, each = value - aim.mean(-1), losses.quantile_regression(returns, aim, self.huber)
         else:
+            error = value - aim[:, 0]
             each = (
                 optax.losses.l2_loss(error) if self.huber is None else optax.losses.huber_loss(error, delta=self.huber)
             )
@@ -120,20 +147,33 @@ class DQN(EpsilonGreedy, Replayed):
         return loss, ({"loss": loss, "value": masked.mean(value, valid)}, error)
 
     def aim(self, params: Tree, target: Tree, batch: Transitions) -> jax.Array:
-        """``[N, Q]`` what returns are moved towards: the n-step return, and the returns of what followed."""
+        """What returns are moved towards: the n-step return, and the returns of what followed.
+
+        ``[N, Q]``: a return, or quantiles; with atoms ``[N, Z]``, their probabilities.
+        """
         following = self.returns(target, batch.following)
-        values = self.values(params, batch.following) if self.double else following.mean(-1)
+        values = self.values(params, batch.following) if self.double else self.mean(following)
         best = _of(following, allowed(values, batch.following_mask).argmax(-1))
-        return jnp.asarray(batch.reward[:, None] + batch.discount[:, None] * best)
+        reward, discount = batch.reward[:, None], batch.discount[:, None]
+        if self.atoms:
+            return atoms.project(jax.nn.softmax(best), reward + discount * self.support, self.support)
+        return jnp.asarray(reward + discount * best)
 
     def returns(self, params: Tree, observation: Tree) -> jax.Array:
-        """``[N, actions, Q]``: the quantiles of each action's return, from the lowest; or its mean alone, Q = 1."""
+        """``[N, actions, Q]``: the quantiles of each action's return, from the lowest; or its mean alone, Q = 1.
+
+        With atoms, ``[N, actions, Z]``: the logits of their probabilities.
+        """
         logits = apply_batch(self.net, params, observation).logits
-        return logits.reshape((-1, self.choices, max(1, self.quantiles)))
+        return logits.reshape((-1, self.choices, self.numbers))
+
+    def mean(self, returns: jax.Array) -> jax.Array:
+        """``[...]`` of ``[..., Q]``, or of the logits of atoms."""
+        return jax.nn.softmax(returns) @ self.support if self.atoms else returns.mean(-1)
 
     def values(self, params: Tree, observation: Tree) -> jax.Array:
         """``[N, actions]`` of ``[N, ...]`` observations."""
-        return self.returns(params, observation).mean(-1)
+        return self.mean(self.returns(params, observation))
 
 
 def _of(returns: Array, action: Array) -> jax.Array:

@@ -27,7 +27,7 @@ ALGORITHMS: dict[str, Entry] = {
     ),
     "a2c": Entry("weft.algorithms.a2c", "A2C", "Advantage actor-critic; run asynchronously it is A3C"),
     "dqn": Entry(
-        "weft.algorithms.dqn", "DQN", "Deep Q-network: double, dueling, n-step, prioritised, quantiles; discrete"
+        "weft.algorithms.dqn", "DQN", "Deep Q-network: double, dueling, n-step, prioritised, quantiles, C51; discrete"
     ),
     "sac": Entry("weft.algorithms.sac", "SAC", "Soft actor-critic: twin critics, automatic temperature; continuous"),
     "td3": Entry("weft.algorithms.td3", "TD3", "Twin delayed policy gradients, and DDPG by its fields; continuous"),

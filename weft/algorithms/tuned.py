@@ -152,6 +152,8 @@ _DQN: list[tuple[str, Tuned]] = [
                 "learning_rate_end": 0.0,
                 "target_period": 50,
                 "epsilon_end": 0.01,
+                "value_min": 0.0,
+                "value_max": 100.0,
             },
         ),
     ),
@@ -229,7 +231,8 @@ _SMALL = {"hidden": (64, 64), "batch": 128, "learning_rate": 1e-3, "normalise_ob
 _CLONED: list[tuple[str, Tuned]] = [(f"*{name}*", Tuned(8, 50_000, _SMALL)) for name in ("CartPole", "Pendulum")]
 
 # One learn call for each step; the values are those of the literature.
-_CONTROL = Tuned(4, 1_000_000, {"critic_learning_rate": 1e-3, "learning_begins": 5_000})
+_SOFT = Tuned(4, 1_000_000, {"critic_learning_rate": 1e-3, "learning_begins": 5_000})
+_TWIN = Tuned(4, 1_000_000, {"learning_begins": 25_000})
 
 # Its values are normalised already.
 _CENTRAL = {name: value for name, value in _PARTICLES.items() if name != "normalise_rewards"}
@@ -262,8 +265,8 @@ OTHERS = {
         # Slices of environments, of which there are too few for small ones.
         "recurrent": Tuned(16, 1_000_000, {"normalise_observations": True, "normalise_rewards": True}),
     },
-    "sac": {"continuous": _CONTROL},
-    "td3": {"continuous": _CONTROL},
+    "sac": {"continuous": _SOFT},
+    "td3": {"continuous": _TWIN},
     "bc": {"discrete": _OFFLINE, "continuous": _OFFLINE},
     "iql": {"discrete": _OFFLINE, "continuous": _OFFLINE},
 }

@@ -157,11 +157,20 @@ def insert(
         )
         return {**written, "after": places["after"].at[before].set(slot, mode="drop")}
 
-    # Written twice, the same: a loop of one turn is none to XLA, which would then write where it reads as well, into
-    # what a batch is drawn from, and copy the whole ring for that.
-    places = jax.lax.fori_loop(0, 2, write, {name: getattr(ring, name) for name in (*kept, "after")})
+    def twice(places: dict[str, Tree]) -> dict[str, Tree]:
+        # The same: a loop of one turn is none to XLA.
+        written: dict[str, Tree] = jax.lax.fori_loop(0, 2, write, places)
+        return written
+
+    def once(places: dict[str, Tree]) -> dict[str, Tree]:
+        written: dict[str, Tree] = jax.lax.optimization_barrier(write(jnp.int32(0), places))
+        return written
+
+    # Apart from what reads: XLA would else write there as well, into what a batch is drawn from, and copy the whole
+    # ring for that. On a CPU it takes barriers out too early; elsewhere each turn of a loop is a dozen kernels.
+    places = {name: getattr(ring, name) for name in (*kept, "after")}
     return ring._replace(
-        **places,
+        **jax.lax.platform_dependent(places, cpu=twice, default=once),
         inserted=ring.inserted + 1,
         newest=ring.newest.at[lane].set(ring.inserted),
         last=jax.tree.map(lambda all_, one: all_.at[lane].set(one), ring.last, unroll.last_observation),

@@ -15,9 +15,9 @@ from weft.core.types import Array, Tree
 def bordered(tree: Tree) -> Tree:
     """The same numbers, which lie in memory: what makes them and what reads them are compiled apart.
 
-    On a CPU by a loop, since XLA takes barriers out there before it joins what is left. Two turns, since one would be
-    no loop to it; it does not see that each of them changes nothing. Elsewhere a barrier: only on a CPU are there
-    workers to be equal to, and small loops are slow on an accelerator.
+    By a loop, since XLA takes barriers out on a CPU before it joins what is left. Two turns, since one would be no loop
+    to it; it does not see that each of them changes nothing. Elsewhere there is no border: only on a CPU are there
+    workers to be equal to, and each array that is written for a reader is a kernel more.
     """
 
     def turn(number: Array, now: Tree) -> Tree:
@@ -26,4 +26,4 @@ def bordered(tree: Tree) -> Tree:
     def loop(tree: Tree) -> Tree:
         return jax.lax.fori_loop(0, 2, turn, tree)
 
-    return jax.lax.platform_dependent(tree, cpu=loop, default=jax.lax.optimization_barrier)
+    return jax.lax.platform_dependent(tree, cpu=loop, default=lambda tree: tree)

@@ -21,6 +21,7 @@ from weft.core.types import Array, Metrics, TrainState, Tree
 from weft.graph.graph import Graph
 from weft.graph.stream import Delivery, Stream
 from weft.runtimes.border import bordered
+from weft.runtimes.packing import scan_packed
 from weft.runtimes.stage import Finite, Leg, Stage, States, stage_of
 
 
@@ -201,10 +202,11 @@ class Flow:
                 raise GraphError(f"what follows {name!r} must stay in its group, and {ways} leaves it")
             found = {n: _mean(several) for n, several in part.metrics.items()}
             checks = {n: _all(several) for n, several in part.finite.items()}
-            return {n: part.states[n] for n in inside}, (found, checks)
+            return {n: part.states[n] for n in inside}, jax.tree.map(lambda x: jnp.asarray(x)[None], (found, checks))
 
         begun = {n: walk.states[n] for n in inside}
-        states, (metrics, finite) = jax.lax.scan(once, begun, None if drawn is None else drawn_messages, draws.times)
+        states, told = scan_packed(once, begun, None if drawn is None else drawn_messages, draws.times)
+        metrics, finite = jax.tree.map(lambda x: x[:, 0], told)
         walk.states.update(states)
         for n, several in metrics.items():
             walk.metrics.setdefault(n, []).append(jax.tree.map(lambda x: x.mean(0), several))

@@ -26,6 +26,7 @@ from weft.runtimes.compiled.replicas import AXIS, Layout, Spread
 from weft.runtimes.compiled.rollout import LoopState, Rollout, make_rollout
 from weft.runtimes.flow import Flow, all_finite, flat_metrics, kept_where, rewards_given
 from weft.runtimes.loop.engine import Episode, Report
+from weft.runtimes.packing import pack, unpack
 from weft.runtimes.stage import Finite, States
 from weft.runtimes.watcher import Look
 
@@ -139,15 +140,21 @@ class FusedEngine:
             filling: bool, values: dict[str, Array], state: FusedState, iterations: Array
         ) -> tuple[FusedState, tuple[FusedReport, Array]]:
             rollout, flow = parts(values)
+
             # The trip count is an argument, not a constant: one program serves every dispatch size.
-            report = jax.eval_shape(lambda s: iteration(rollout, flow, s, filling)[1], state)
-            space = jax.tree.map(lambda s: jnp.zeros((MAX_DISPATCH, *s.shape), s.dtype), report)
+            def turn(state: FusedState) -> tuple[FusedState, FusedReport]:
+                state, report = iteration(rollout, flow, state, filling)
+                return state, jax.tree.map(lambda x: jnp.asarray(x)[None], report)
 
-            def body(i: Array, carry: tuple[FusedState, FusedReport]) -> tuple[FusedState, FusedReport]:
-                state, report = iteration(rollout, flow, carry[0], filling)
-                return state, jax.tree.map(lambda all_, one: all_.at[i].set(one), carry[1], report)
+            one = jax.eval_shape(lambda s: turn(s)[1], state)
+            space = jax.tree.map(lambda s: jnp.zeros((MAX_DISPATCH, *s.shape), s.dtype), jax.eval_shape(pack, one))
 
-            state, report = jax.lax.fori_loop(0, iterations, body, (state, space))
+            def body(i: Array, carry: tuple[FusedState, Tree]) -> tuple[FusedState, Tree]:
+                state, report = turn(carry[0])
+                return state, jax.tree.map(lambda all_, now: all_.at[i].set(now), carry[1], pack(report))
+
+            state, written = jax.lax.fori_loop(0, iterations, body, (state, space))
+            report: FusedReport = jax.tree.map(lambda x: x[:, 0], unpack(written, one))
             # The params once a dispatch, not once an iteration: dozens of small kernels on a GPU.
             good = [all_finite(state.fragments[name].params) for name in self._publishers]
             return state, (report, jnp.stack(good).all())

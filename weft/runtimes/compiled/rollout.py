@@ -23,7 +23,7 @@ from weft.graph.graph import schema_difference
 from weft.graph.loops import as_schema, policy_view
 from weft.runtimes.compiled.episodes import EpisodeSlices, Running, slices_of
 from weft.runtimes.compiled.hoist import hoist
-from weft.runtimes.compiled.packing import scan_packed
+from weft.runtimes.packing import scan_packed
 
 
 class LoopState(NamedTuple):

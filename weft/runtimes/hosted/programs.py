@@ -19,10 +19,10 @@ from weft.core.types import Acted, Array, Timestep, Tree, Unroll
 from weft.graph.algorithm import Algorithm
 from weft.graph.loops import as_schema, policy_view, timestep_schema, widen
 from weft.runtimes.compiled.hoist import hoist
-from weft.runtimes.compiled.packing import pack
 from weft.runtimes.compiled.replicas import Layout, Spread
 from weft.runtimes.hosted.act_call import ActCall
 from weft.runtimes.loop.engine import is_key
+from weft.runtimes.packing import pack
 
 _SPLIT: Any = Spread.SPLIT
 _SPLIT_TIME: Any = Spread.SPLIT_TIME

@@ -17,10 +17,10 @@ import numpy as np
 from weft.core.buffers import timestep_buffers
 from weft.core.trees import tree_leaves, tree_map
 from weft.core.types import Acted, Array, Tree
-from weft.runtimes.compiled.packing import unpack_on_host
 from weft.runtimes.hosted.act_call import ActCall
 from weft.runtimes.hosted.blocks import seen
 from weft.runtimes.hosted.unroll_buffer import Ended
+from weft.runtimes.packing import unpack_on_host
 from weft.runtimes.roles.act_batch import Pending, Room, sizes_for
 from weft.runtimes.roles.act_lane import LaneState, State
 from weft.runtimes.roles.act_pace import Pace

@@ -26,22 +26,13 @@ def scan_packed(
     """``jax.lax.scan(step, start, xs, length)`` for records whose leaves all have the same first axis, ``[B, ...]``."""
     first = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), xs)
     record = jax.eval_shape(lambda carry, x: step(carry, x)[1], start, first)
-    schema, structure = jax.tree.flatten(record)
 
     def packed(carry: Tree, x: Tree) -> tuple[Tree, tuple[list[jax.Array], list[jax.Array]]]:
         carry, record = step(carry, x)
         return carry, pack(record)
 
-    end, (words, apart) = jax.lax.scan(packed, start, xs, length)
-    leaves, waiting, at = [], iter(apart), 0
-    for like in schema:
-        if not _fits(like):
-            leaves.append(next(waiting))
-            continue
-        size = _size(like)
-        leaves.append(_from_words(words[0][..., at : at + size], like))
-        at += size
-    return end, jax.tree.unflatten(structure, leaves)
+    end, written = jax.lax.scan(packed, start, xs, length)
+    return end, unpack(written, record)
 
 
 def pack(record: Tree) -> tuple[list[jax.Array], list[jax.Array]]:
@@ -49,6 +40,20 @@ def pack(record: Tree) -> tuple[list[jax.Array], list[jax.Array]]:
     leaves = jax.tree.leaves(record)
     words = [_to_words(leaf) for leaf in leaves if _fits(leaf)]
     return [jnp.concatenate(words, axis=-1)] if words else [], [leaf for leaf in leaves if not _fits(leaf)]
+
+
+def unpack(written: tuple[list[jax.Array], list[jax.Array]], record: Tree) -> Tree:
+    """What was written of records that ``pack`` was given, ``[T, ...]`` of each, as they were; ``record``: one."""
+    schema, structure = jax.tree.flatten(record)
+    leaves, apart, at = [], iter(written[1]), 0
+    for like in schema:
+        if not _fits(like):
+            leaves.append(next(apart))
+            continue
+        size = _size(like)
+        leaves.append(_from_words(written[0][0][..., at : at + size], like))
+        at += size
+    return jax.tree.unflatten(structure, leaves)
 
 
 def unpack_on_host(packed: tuple[list[Any], list[Any]], schema: Tree) -> Tree:
