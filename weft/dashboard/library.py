@@ -43,6 +43,10 @@ class Library:
         known = [path.parent.name for path in self.root.glob("*/config.json")]
         raise UnknownName("run", name, known, hint=f"Runs are looked for in {self.root}.")
 
+    def named(self) -> list[tuple[Path, str]]:
+        """The folders of the runs that were named, in that order, each with what it is called."""
+        return [(path, path.resolve().name) for path in self._named]
+
     def runs(self) -> list[RunView]:
         """All runs, by name; members of a population after it."""
         with self._lock:

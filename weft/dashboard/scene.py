@@ -12,7 +12,8 @@ from typing import Any
 from weft.dashboard.dataflow import Dataflow, Edge, GroupBox
 from weft.graph.describe import describe_bytes, describe_rate
 
-BOX, GAP, PAD = 218, 172, 14  # the width of a group's box, of the gap between two, and the space inside a box
+ROOMY, TIGHT = (218, 172), (176, 118)  # the widths of a group's box and of the gap between two: of few, of many
+PAD = 14  # the space inside a box
 ROW, EDGE = 20, 66  # the height of a line in a box, and of a stream in a gap
 NARROW = 340  # the width of the narrow picture
 LISTED = 8  # replicas that have a line each; of more, each has a square
@@ -74,26 +75,27 @@ def _wide(shapes: Shapes, flow: Dataflow, most: float) -> None:
     tallest = max(max((len(found) for found in beside.values()), default=0) * EDGE + 8, 0)
     heights = [_box_height(flow, group) for group in flow.groups]
     height = max(*heights, tallest, 60)
-    lefts = [MARGIN + k * (BOX + GAP) for k in range(len(flow.groups))]
+    box, gap = ROOMY if len(flow.groups) <= 3 else TIGHT
+    lefts = [MARGIN + k * (box + gap) for k in range(len(flow.groups))]
     top = MARGIN + 8
-    shapes.width = lefts[-1] + BOX + MARGIN
+    shapes.width = lefts[-1] + box + MARGIN
     shapes.height = top + height + MARGIN + (len(around) * 40 + 22 if around else 0)
     for left, found in beside.items():
         room = height / len(found)
         for row, (k, edge) in enumerate(found):
             y = top + room * (row + 0.5) + 6
-            begin, end = lefts[left] + BOX, lefts[left + 1]
+            begin, end = lefts[left] + box, lefts[left + 1]
             forward = edge.source < edge.target
             _line(shapes, k, edge, (begin, y, end, y) if forward else (end, y, begin, y), most)
             _label(shapes, k, edge, (begin + end) / 2, y, "middle")
     for row, (k, edge) in enumerate(around):
         y = top + height + 36 + row * 40
-        a = lefts[edge.source] + BOX * (0.35 + 0.06 * row)
-        b = lefts[edge.target] + BOX * (0.65 - 0.06 * row)
+        a = lefts[edge.source] + box * (0.35 + 0.06 * row)
+        b = lefts[edge.target] + box * (0.65 - 0.06 * row)
         _line(shapes, k, edge, (a, top + height, b, top + height), most, bend=y)
         _label(shapes, k, edge, (a + b) / 2, y, "middle")
     for k, group in enumerate(flow.groups):
-        _box(shapes, k, flow, group, lefts[k], top, BOX, height)
+        _box(shapes, k, flow, group, lefts[k], top, box, height)
 
 
 def _narrow(shapes: Shapes, flow: Dataflow, most: float) -> None:
@@ -135,7 +137,7 @@ def _box(
 ) -> None:
     shapes.rect(f"g{k}", x, y, width, height, "group bound" if group.bound else "group", 10)
     copies = f" ×{group.replicas}" if group.replicas > 1 else ""
-    shapes.text(f"g{k}.t", x + PAD, y + 26, _cut(group.label + copies, 24), "title")
+    shapes.text(f"g{k}.t", x + PAD, y + 26, _cut(group.label + copies, int(width / 9)), "title")
     if group.bound:
         shapes.rect(f"g{k}.m", x + width - PAD - 68, y - 9, 68, 18, "mark", 9)
         shapes.text(f"g{k}.mt", x + width - PAD - 34, y + 4, "bottleneck", "marked", "middle")
@@ -151,8 +153,10 @@ def _box(
     inside = [(n, e) for n, e in enumerate(flow.edges) if not e.crosses and e.fragments[0] in group.fragments]
     for n, edge in inside:
         size = describe_bytes(edge.message_bytes)
-        shapes.text(f"e{n}.in", x + PAD, at, _cut(f"{edge.fragments[0]} → {edge.fragments[1]}", 18), "small")
-        shapes.text(f"e{n}.is", x + width - PAD, at, _cut(f"{edge.name} {size}", 22), "small dim", "end")
+        shapes.text(
+            f"e{n}.in", x + PAD, at, _cut(f"{edge.fragments[0]} → {edge.fragments[1]}", int(width / 12)), "small"
+        )
+        shapes.text(f"e{n}.is", x + width - PAD, at, _cut(f"{edge.name} {size}", int(width / 11)), "small dim", "end")
         at += ROW
 
 
@@ -179,8 +183,9 @@ def _workers(shapes: Shapes, k: int, group: GroupBox, x: float, at: float, width
 
 
 def _bar(shapes: Shapes, ident: str, x: float, y: float, width: float, label: str, share: float) -> None:
-    begin, room = x + 70, width - 70 - 40
-    shapes.text(f"{ident}.n", x, y, _cut(label, 10), "row dim")
+    name = 58 if width > 160 else 44
+    begin, room = x + name, width - name - 38
+    shapes.text(f"{ident}.n", x, y, _cut(label, 9), "row dim")
     shapes.rect(f"{ident}.r", begin, y - 8, room, 7, "rail", 3.5)
     shapes.rect(f"{ident}.f", begin, y - 8, max(2.0, room * min(max(share, 0.0), 1.0)), 7, "fill", 3.5)
     shapes.text(f"{ident}.p", x + width, y, f"{share:.0%}", "row", "end")

@@ -76,7 +76,7 @@ class Flowchart {
   draw(scene) {
     this.svg.setAttribute("viewBox", `0 0 ${scene.width || 1} ${scene.height || 1}`);
     this.svg.style.maxWidth = `${Math.round(scene.width * 1.25)}px`;
-    this.svg.style.minWidth = scene.width > 900 ? "720px" : "";
+    this.svg.style.minWidth = scene.width > 400 ? `${Math.round(scene.width * 0.8)}px` : "";
     const seen = new Set();
     for (const one of scene.shapes) {
       seen.add(one.id);

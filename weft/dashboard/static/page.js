@@ -121,8 +121,8 @@ class Page {
     const left = run.env_steps_per_second > 0 && run.total_steps ? (run.total_steps - run.env_steps) / run.env_steps_per_second : NaN;
     const training = run.state === "training";
     const tiles = [
-      ["Return", figure(run.return_mean), record.episodes === undefined ? "" : `of the last 100 of ${figure(record.episodes)}`],
-      ["Speed", figure(run.env_steps_per_second), "env steps a second"],
+      ["Return", figure(run.return_mean), record.episodes === undefined ? "" : record.episodes > 100 ? `last 100 of ${figure(record.episodes)}` : plural(record.episodes, "episode")],
+      ["Speed", figure(run.env_steps_per_second), "env steps/s"],
       ["Env steps", short(run.env_steps), run.total_steps ? `${Math.round(100 * share)} % of ${short(run.total_steps)}` : ""],
       ["Time", duration(record.wall_seconds ?? NaN), training && share < 1 && Number.isFinite(left) ? `${duration(left)} left` : "of training"],
     ];

@@ -154,7 +154,7 @@ class PicturesView {
     }
     const best = Number.isInteger(run.summary.best) ? run.summary.best : run.record.best;
     const lineage = run.lineage.rounds ? lineagePicture(run.lineage, best) : null;
-    if (lineage) parts.push(make("div", { class: "card" }, make("h2", {}, "Lineage", make("small", { text: "darker: a higher return; arcs: copies; the line: the best member’s ancestry" })), lineage));
+    if (lineage) parts.push(make("div", { class: "card" }, make("h2", {}, "Lineage", make("small", { text: "darker: a higher return; arcs: copies; the line: the best member’s ancestry" })), make("div", { class: "scroll" }, lineage)));
     const payoffs = run.payoffs.versions ? payoffTable(run.payoffs) : null;
     if (payoffs) parts.push(make("div", { class: "card" }, make("h2", {}, "Pay-offs", make("small", { text: `part of ${figure(run.payoffs.games)} games of each pair that the row won` })), payoffs));
     box.append(...(parts.length ? parts : [make("p", { class: "nothing" }, "No videos, lineage or pay-offs here. ", make("code", { text: `weft eval ${run.name} --video` }), " records an episode.")]));

@@ -219,7 +219,7 @@ class _Execution:
             wandb=settings.wandb,
             config=prepared.config(),
             resumed_at=resumed_at,
-            more=[begin_live(folder, engine, lambda: self.counters, prepared.env_steps)],
+            more=[begin_live(folder, engine, lambda: self.counters, prepared)],
         )
 
     def _train(self, engine: Engine, telemetry: Telemetry) -> None:
