@@ -18,6 +18,7 @@ LAYERS: list[set[str]] = [
     {"api"},
     {"populations"},
     {"chaos"},
+    {"dashboard"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

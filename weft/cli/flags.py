@@ -137,6 +137,7 @@ def _add(parser: _Parser, group: Flags) -> None:
         options: dict[str, Any] = {"dest": group.prefix + name, "default": argparse.SUPPRESS}
         if _positional(declared):
             nargs = None if declared.default is dataclasses.MISSING else "?"
+            nargs = ("+" if nargs is None else "*") if is_many(kind) else nargs
             named = _says(declared).argument
             section.add_argument(metavar=named, nargs=nargs, help=text, action=_Read, kind=kind, **options)
             continue
@@ -168,6 +169,8 @@ def _positional(declared: dataclasses.Field[Any]) -> bool:
 
 def _in_usage(declared: dataclasses.Field[Any]) -> str:
     name = _says(declared).argument
+    if str(declared.type).startswith("tuple"):
+        name += " …"
     return name if declared.default is dataclasses.MISSING else f"[{name}]"
 
 

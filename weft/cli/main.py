@@ -22,6 +22,8 @@ COMMANDS = {
     "sweep": ("weft.cli.sweep", "ALGO ENV", "train many members with different values: random, grid or halving"),
     "pbt": ("weft.cli.sweep", "ALGO ENV", "train many members, of which the worst copy the best as they learn"),
     "eval": ("weft.cli.evaluate", "RUN", "play episodes with a trained run; --video records one"),
+    "watch": ("weft.cli.watch", "[RUN …]", "watch runs in a browser: the dataflow live, curves, logs"),
+    "report": ("weft.cli.report", "RUN …", "one page about runs to hand on: config, plan, curves, evaluation, ledger"),
     "record": ("weft.cli.record", "RUN DIR", "play with a trained run, and write a data set to learn from"),
     "show": ("weft.cli.show", "ALGO ENV", "draw what a plan makes of an algorithm; of a RUN, with what was measured"),
     "checkpoints": ("weft.cli.checkpoints", "RUN", "list a run's checkpoints, and check every byte of them"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +24,9 @@ ABOUT = "Train an algorithm in an environment. A run that exists is resumed; one
 
 @dataclass(frozen=True)
 class OutputFlags:
-    """What is printed when the run has ended."""
+    """What is shown beside the run, and printed when it has ended."""
 
+    dashboard: bool = setting(False, "watch it in a browser while it trains, as `weft watch` does; the URL is printed")
     json: bool = setting(
         False, "the summary as one line of JSON on stdout, also of a run that fails, and nothing else there"
     )
@@ -49,7 +50,10 @@ def main(command: str, arguments: list[str]) -> int:
         how["quiet"] = True
     ended: list[dict[str, Any]] = []
     try:
-        with stdout_reserved() if output.json else nullcontext():
+        with (
+            stdout_reserved() if output.json else nullcontext(),
+            _dashboard(how) if output.dashboard else nullcontext(),
+        ):
             summary = _train({**asked, "fields": fields, "env_options": env_options}, how, ended.append)
     except Exception as error:
         if output.json:
@@ -99,6 +103,17 @@ def _train(asked: dict[str, Any], how: dict[str, Any], on_summary: Callable[[dic
     from weft.runtimes.loop.train import train
 
     return train(config, settings, on_summary).summary
+
+
+@contextmanager
+def _dashboard(how: dict[str, Any]) -> Iterator[None]:
+    """A dashboard beside the run, in a process of its own. Raises RunError where it does not start."""
+    from weft.dashboard.beside import Beside
+
+    with Beside(how.get("root", Settings.root)) as beside:
+        with suppress(OSError):
+            print(f"dashboard: {beside.url}", file=sys.stderr)
+        yield
 
 
 def _return(row: dict[str, Any]) -> str:

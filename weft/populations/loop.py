@@ -19,6 +19,7 @@ from weft.populations.rules import Rule, best_first
 from weft.runtimes.loop.interrupt import Interrupt
 from weft.runtimes.prepare.config import Prepared, Settings
 from weft.services.run_folder import RunFolder
+from weft.telemetry.live import NAME, Live
 from weft.telemetry.telemetry import Telemetry, open_telemetry
 
 NOTED = 0.5
@@ -149,15 +150,17 @@ class PopulationLoop:
         return sum(member.counters.env_steps for member in self.cohort.members)
 
     def _telemetry(self, resumed: bool) -> Telemetry:
+        total = total_steps(self.rule, self.cohort.members)
         return open_telemetry(
             title=str(self.about["title"]),
-            total_steps=total_steps(self.rule, self.cohort.members),
+            total_steps=total,
             quiet=self.settings.quiet,
             metrics=self.folder.metrics,
             tensorboard=self.folder.tensorboard if self.settings.tensorboard else None,
             wandb=self.settings.wandb,
             config=dict(self.folder.config),
             resumed_at=self._env_steps if resumed else None,
+            more=[Live(self.folder.path / NAME, self.folder.is_held, lambda: {"total_steps": total})],
         )
 
 

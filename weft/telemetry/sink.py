@@ -42,6 +42,14 @@ class Reopens(Protocol):
         """Open the file anew for the next record; what was written past ``env_steps`` is no longer so."""
 
 
+@runtime_checkable
+class Hears(Protocol):
+    """A sink that also takes what is said to the person at the screen."""
+
+    def hear(self, kind: str, text: str) -> None:
+        """Take a ``note`` or a ``warning``."""
+
+
 class Screen(Sink, Protocol):
     """A sink that a person watches; it writes to stderr, so that stdout stays free for ``--json``."""
 

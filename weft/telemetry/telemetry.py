@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from weft.telemetry.plain import Plain, Quiet
-from weft.telemetry.sink import Record, Reopens, Screen, Sink
+from weft.telemetry.sink import Hears, Record, Reopens, Screen, Sink
 
 
 @dataclass
@@ -72,11 +72,13 @@ class Telemetry:
 
     def note(self, text: str) -> None:
         """Say something in passing, on the screen."""
+        self._hear("note", text)
         with suppress(OSError):
             self.screen.note(text)
 
     def warn(self, text: str) -> None:
         """Say something that must be seen, on the screen, also where the run is quiet."""
+        self._hear("warning", text)
         with suppress(OSError):
             self.screen.warn(text)
 
@@ -100,6 +102,11 @@ class Telemetry:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def _hear(self, kind: str, text: str) -> None:
+        for feed in self._feeds:
+            if isinstance(feed.sink, Hears):
+                feed.sink.hear(kind, text)
 
     def _send(self, feed: _Feed) -> None:
         pending, feed.pending = feed.pending, None
@@ -127,18 +134,19 @@ def open_telemetry(
     wandb: str | None = None,
     config: Mapping[str, Any] | None = None,
     resumed_at: int | None = None,
+    more: Sequence[Sink] = (),
 ) -> Telemetry:
     """The telemetry of a run: a live table where stderr is a terminal, else plain lines, or nothing with ``quiet``.
 
     ``metrics`` is the JSONL file and ``tensorboard`` the folder to write to, ``wandb`` the W&B project; None leaves
-    one out. ``resumed_at`` is the env step that a resumed run starts from. Use it as a context manager. Raises
-    MissingExtra.
+    one out. ``resumed_at`` is the env step that a resumed run starts from, ``more`` are sinks that are open already.
+    Use it as a context manager. Raises MissingExtra.
     """
     from weft.telemetry import tensorboard as tensorboard_files
     from weft.telemetry.jsonl import Jsonl
 
     screen = _screen(title, total_steps, quiet)
-    sinks: list[Sink] = []
+    sinks: list[Sink] = list(more)
     if metrics is not None:
         sinks.append(Jsonl(metrics))
     if tensorboard is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -41,6 +41,18 @@ class Report(NamedTuple):
     unmade: int = 0  # learn steps that were asked for and not made: a store was being filled
     looks: tuple[Look, ...] = ()  # of what looks on in workers
     streams: dict[str, dict[str, float]] = {}  # noqa: RUF012  between workers: messages a second, bytes of one
+
+
+class WorkerState(NamedTuple):
+    """A worker as it is at this moment."""
+
+    name: str
+    stages: tuple[str, ...]  # of its sides
+    busy: tuple[float, ...]  # of each of these, the part of its time that it works; empty where not known
+    state: str  # starting, ready, gone, or given up
+    life: int  # 0: the first
+    pid: int  # 0: it has no process
+    device: str
 
 
 class Trained(NamedTuple):
@@ -117,6 +129,21 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Free the environments; may be called twice."""
+        ...
+
+
+@runtime_checkable
+class TellsOfWorkers(Protocol):
+    """An engine with workers. It calls ``on_workers`` where one starts, is ready or is gone; the loop sets it."""
+
+    on_workers: Callable[[], None]
+
+    def workers(self) -> list[WorkerState]:
+        """All of them, in the order of the plan."""
+        ...
+
+    def streams_of_late(self) -> dict[str, dict[str, float]]:
+        """What passed between workers in the last few seconds, as ``Report.streams`` has it."""
         ...
 
 

@@ -26,6 +26,7 @@ from weft.runtimes.loop.engine import Engine, Report, StateLost, params_of
 from weft.runtimes.loop.engines import make_engine
 from weft.runtimes.loop.interrupt import Abandoned, Interrupt, Interrupted, interruptible
 from weft.runtimes.loop.keeper import Keeper
+from weft.runtimes.loop.live_state import begin_live
 from weft.runtimes.loop.lookout import Lookout
 from weft.runtimes.loop.opening import open_folder
 from weft.runtimes.loop.summary import summarise
@@ -122,7 +123,7 @@ class _Execution:
             self.folder.begin()
             self.keeper.open()
             with lookout.leaving_out():  # a sink may have a process of its own
-                telemetry = self._telemetry(resumed_at)
+                telemetry = self._telemetry(engine, resumed_at)
             with telemetry:
                 lookout.say = telemetry.warn
                 if self.folder.kept is not None:
@@ -218,7 +219,7 @@ class _Execution:
         self.counters = Counters.from_document(document, self.prepared.series, self.counters.warm_up)
         return self._sum_up(jax.device_get(self._params(restored[0])), "interrupted", None)
 
-    def _telemetry(self, resumed_at: int | None) -> Telemetry:
+    def _telemetry(self, engine: Engine, resumed_at: int | None) -> Telemetry:
         prepared, folder, settings = self.prepared, self.folder, self.settings
         return open_telemetry(
             title=f"{prepared.name} · {prepared.source.name} · {prepared.plan} · seed {prepared.seed}",
@@ -229,6 +230,7 @@ class _Execution:
             wandb=settings.wandb,
             config=prepared.config(),
             resumed_at=resumed_at,
+            more=[begin_live(folder, engine, lambda: self.counters, prepared)],
         )
 
     def _train(self, engine: Engine, telemetry: Telemetry) -> None:

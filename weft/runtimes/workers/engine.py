@@ -13,7 +13,7 @@ from weft.core.types import TrainState, Tree
 from weft.envs.guards import Trouble
 from weft.graph.role import role
 from weft.runtimes.flow import flat_metrics
-from weft.runtimes.loop.engine import Report
+from weft.runtimes.loop.engine import Report, WorkerState
 from weft.runtimes.prepare.config import Prepared
 from weft.runtimes.watcher import Look, Looked, Seen
 from weft.runtimes.workers.control.launcher import Launcher
@@ -47,6 +47,7 @@ class WorkersEngine:
         self.warn: Callable[[str], None] = lambda text: None  # replaced by what shows it
         self.check: Callable[[], None] = lambda: None
         self.inspect: Path | None = None
+        self.on_workers: Callable[[], None] = lambda: None
         self._saving = Saving(prepared, launch.blueprint)
         self._pool = WorkerPool(
             launch.blueprint,
@@ -57,6 +58,7 @@ class WorkersEngine:
             warn=lambda text: self.warn(text),
             check=lambda: self.check(),
             launch=launcher,
+            changed=lambda: self.on_workers(),
         )
         self._publishers = self.blueprint.publishers
         self._versions = dict.fromkeys(self._publishers, 0)
@@ -167,6 +169,22 @@ class WorkersEngine:
         """Hears workers for a moment. Raises WorkerFailed and StateLost."""
         self._pool.hear(0.2)
         return self._new_looks()
+
+    def workers(self) -> list[WorkerState]:
+        """Every worker as it is now, with how busy its sides are of late."""
+        states = self._pool.states()
+        if not self._pool.running:
+            return states
+        busy = self._gauges.busy_sides(self._pool.launcher.account)
+        sides = [worker.sides for worker in self.blueprint.workers]
+        return [
+            state._replace(busy=tuple(round(busy.get(s, 0.0), 3) for s in of)) if busy else state
+            for state, of in zip(states, sides, strict=True)
+        ]
+
+    def streams_of_late(self) -> dict[str, dict[str, float]]:
+        """What passed between workers in the last few seconds."""
+        return self._gauges.of_late()
 
     def train_states(self) -> dict[str, TrainState]:
         """The learners' states."""

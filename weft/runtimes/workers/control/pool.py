@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from weft.core.errors import WorkerFailed
-from weft.runtimes.loop.engine import StateLost
+from weft.runtimes.loop.engine import StateLost, WorkerState
 from weft.runtimes.workers.control.endings import how_it_ended, was_killed
 from weft.runtimes.workers.control.launcher import Heard, Launcher, NoRoom
 from weft.runtimes.workers.control.link import LinkMessage
@@ -45,8 +45,8 @@ class WorkerPool:
     """The workers of one blueprint, over all of their lives.
 
     ``begin`` gives what a worker's next life is told; ``take`` gets whatever a worker says, and ``warn`` what the user
-    should know; ``check`` is called while workers start, and may raise. Logs go to the folder ``logs``.
-    ``launch`` makes the launcher: of this host, or one over several.
+    should know; ``check`` is called while workers start, and may raise; ``changed`` after one has started, is ready or
+    is gone. Logs go to the folder ``logs``. ``launch`` makes the launcher: of this host, or one over several.
     """
 
     def __init__(
@@ -59,11 +59,13 @@ class WorkerPool:
         warn: Callable[[str], None],
         check: Callable[[], None] = lambda: None,
         launch: Callable[..., Any] = Launcher,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.blueprint, self.logs, self.hang_seconds = blueprint, logs, hang_seconds
         self.supervisor = Supervisor(blueprint)
         self._begin, self._take, self._warn, self._check = begin, take, warn, check
         self._launch = launch
+        self._changed = changed
         self._launcher: Launcher | None = None
         self._watch = Watch(blueprint, hang_seconds)
         self._saved: dict[int, LinkMessage] = {}
@@ -114,12 +116,27 @@ class WorkerPool:
             except NoRoom as lost:
                 for instruction in self.supervisor.handle(Homeless(worker, str(lost))):
                     self._do(instruction)
+        self._changed()
 
     def await_ready(self, workers: set[int]) -> None:
         """Wait until these are ready, for as long as they make progress. Raises WorkerFailed and StateLost."""
         while not workers <= self.supervisor.ready | self.supervisor.given_up:
             self.hear(0.2)
             self._check()
+
+    def states(self) -> list[WorkerState]:
+        """Every worker as it is now, how busy it is left out."""
+        found = []
+        for worker in self.blueprint.workers:
+            child = self._launcher.children.get(worker.index) if self._launcher is not None else None
+            if child is None:
+                state = "given up" if worker.index in self.supervisor.given_up else "gone"
+            else:
+                state = "ready" if worker.index in self.supervisor.ready else "starting"
+            stages = tuple(self.blueprint.sides[side].stage for side in worker.sides)
+            life, pid = (child.life, child.process.pid) if child is not None else (0, 0)
+            found.append(WorkerState(worker.name, stages, (), state, life, pid, worker.device))
+        return found
 
     def awaited(self) -> str:
         """The workers without progress for a while, and what they are in. May be called by another thread."""
@@ -138,6 +155,8 @@ class WorkerPool:
             instructions += self.supervisor.handle(self._judged(stuck))
         for heard in self.launcher.hear(timeout):
             instructions += self._follows(heard)
+            if heard.message is None or heard.message.topic == "ready":
+                self._changed()
         # Recover last: it leaves by an exception, and other workers that died at the same time must be replaced too.
         for instruction in sorted(instructions, key=lambda i: isinstance(i, Recover)):
             self._do(instruction)

@@ -113,7 +113,9 @@ class Gauges:
         """What passed between workers, once programs were compiled; empty before anything could be measured."""
         if self._steady is None or not self._looks or self._looks[-1].at <= self._steady.at:
             return {}
-        first, last = self._steady, self._looks[-1]
+        return self._between(self._steady, self._looks[-1])
+
+    def _between(self, first: _Look, last: _Look) -> Streams:
         seconds = last.at - first.at
         streams: Streams = {}
         for wire in self.blueprint.wires:
@@ -127,6 +129,18 @@ class Gauges:
             if wire.lane >= 0:
                 streams[wire.leg]["environments"] = self.blueprint.lanes[wire.lane].rows
         return streams
+
+    def of_late(self) -> Streams:
+        """``streams`` over the last few looks only; empty before there are two."""
+        if len(self._looks) < 2 or self._looks[-1].at <= self._looks[0].at:
+            return {}
+        return self._between(self._looks[0], self._looks[-1])
+
+    def busy_sides(self, account: Account) -> dict[int, float]:
+        """The part of its time that each side works of late, by its index; empty during the warm-up."""
+        if self._learned < self.warm_up or len(self._looks) < 2:
+            return {}
+        return dict(zip((side.index for side in self._working), self._busy_parts(account), strict=True))
 
     def _read(self, account: Account) -> _Look:
         words: Any = account.sides

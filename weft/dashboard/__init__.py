@@ -1,0 +1,1 @@
+"""Watching runs in a browser: reads run folders, changes nothing in them, loads no JAX."""
