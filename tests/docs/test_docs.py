@@ -88,6 +88,7 @@ def begins_nothing(monkeypatch):
     import weft.cli.chaos
     import weft.cli.checkpoints
     import weft.cli.evaluate
+    import weft.cli.export
     import weft.cli.league
     import weft.cli.lists
     import weft.cli.record
@@ -105,6 +106,7 @@ def begins_nothing(monkeypatch):
     monkeypatch.setattr(weft.cli.checkpoints, "_check", stop)
     monkeypatch.setattr(weft.cli.evaluate, "_evaluate", stop)
     monkeypatch.setattr(weft.cli.record, "_record", stop)
+    monkeypatch.setattr(weft.cli.export, "_export", stop)
     monkeypatch.setattr(weft.cli.league, "_play", stop)
     monkeypatch.setattr(weft.cli.sweep, "_train", stop)
     monkeypatch.setattr(weft.cli.show, "_draw_run", stop)

@@ -23,6 +23,7 @@ COMMANDS = {
     "pbt": ("weft.cli.sweep", "ALGO ENV", "train many members, of which the worst copy the best as they learn"),
     "eval": ("weft.cli.evaluate", "RUN", "play episodes with a trained run; --video records one"),
     "record": ("weft.cli.record", "RUN DIR", "play with a trained run, and write a data set to learn from"),
+    "export": ("weft.cli.export", "RUN", "write a policy as a folder that runs without Weft: with NumPy, or with JAX"),
     "show": ("weft.cli.show", "ALGO ENV", "draw what a plan makes of an algorithm; of a RUN, with what was measured"),
     "checkpoints": ("weft.cli.checkpoints", "RUN", "list a run's checkpoints, and check every byte of them"),
     "league": ("weft.cli.league", "RUN", "play the versions of a run of self-play against each other"),
