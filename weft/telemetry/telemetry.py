@@ -127,12 +127,13 @@ def open_telemetry(
     wandb: str | None = None,
     config: Mapping[str, Any] | None = None,
     resumed_at: int | None = None,
+    hooks: Sink | None = None,
 ) -> Telemetry:
     """The telemetry of a run: a live table where stderr is a terminal, else plain lines, or nothing with ``quiet``.
 
     ``metrics`` is the JSONL file and ``tensorboard`` the folder to write to, ``wandb`` the W&B project; None leaves
-    one out. ``resumed_at`` is the env step that a resumed run starts from. Use it as a context manager. Raises
-    MissingExtra.
+    one out. ``resumed_at`` is the env step that a resumed run starts from, ``hooks`` a sink of
+    the caller's. Use it as a context manager. Raises MissingExtra.
     """
     from weft.telemetry import tensorboard as tensorboard_files
     from weft.telemetry.jsonl import Jsonl
@@ -143,7 +144,9 @@ def open_telemetry(
         sinks.append(Jsonl(metrics))
     if tensorboard is not None:
         if tensorboard_files.is_available():
-            sinks.append(tensorboard_files.TensorBoard(tensorboard, None if resumed_at is None else resumed_at + 1))
+            sinks.append(
+                tensorboard_files.TensorBoard(tensorboard, None if resumed_at is None else resumed_at + 1, config)
+            )
         else:
             screen.note("no TensorBoard files will be written: run  pip install tensorboardX")
     if wandb is not None:
@@ -156,6 +159,8 @@ def open_telemetry(
             sinks.append(Wandb(wandb, folder.name, run_id, folder, config or {}))
         except OSError as error:
             screen.warn(f"{error}. Training goes on without it.")
+    if hooks is not None:
+        sinks.append(hooks)
     return Telemetry(sinks, screen)
 
 

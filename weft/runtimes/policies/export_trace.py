@@ -114,7 +114,7 @@ def _take(flat: list[Any]) -> Callable[[int], list[Any]]:
 def _dotted(path: Any) -> str:
     """A place in a tree of params, ``network.Dense_0.kernel``."""
     parts = (getattr(key, "key", getattr(key, "name", getattr(key, "idx", key))) for key in path)
-    return ".".join(str(part).replace("/", "_") for part in parts) or "params"
+    return ".".join(str(part).replace("/", "_") for part in parts) or "all"
 
 
 def structure_of(tree: Tree) -> Any:
