@@ -30,6 +30,9 @@ COMMANDS = {
     "chaos": ("weft.cli.chaos", "ALGO ENV", "train under injected faults, and say what became of it"),
     "plans": ("weft.cli.lists", "", "list the named plans"),
     "algorithms": ("weft.cli.lists", "", "list the algorithms"),
+    "init": ("weft.cli.init", "DIR", "make a small project of your own, which trains at once"),
+    "doctor": ("weft.cli.doctor", "", "say what this machine has, and what is missing for what"),
+    "completion": ("weft.cli.completion", "SHELL", "print a script that completes commands in bash, zsh or fish"),
     "envs": ("weft.cli.lists", "[MATCH]", "list the environments that are usable here"),
 }
 

@@ -129,7 +129,7 @@ def open_telemetry(
     resumed_at: int | None = None,
     hooks: Sink | None = None,
 ) -> Telemetry:
-    """The telemetry of a run: a live table where stderr is a terminal, else plain lines, or nothing with ``quiet``.
+    """The telemetry of a run: a live table in a terminal or a notebook, else plain lines, or nothing with ``quiet``.
 
     ``metrics`` is the JSONL file and ``tensorboard`` the folder to write to, ``wandb`` the W&B project; None leaves
     one out. ``resumed_at`` is the env step that a resumed run starts from, ``hooks`` a sink of
@@ -167,6 +167,11 @@ def open_telemetry(
 def _screen(title: str, total_steps: int | None, quiet: bool) -> Screen:
     if quiet:
         return Quiet()
+    if "IPython" in sys.modules:
+        from weft.telemetry.notebook import Notebook, in_notebook
+
+        if in_notebook():
+            return Notebook(title, total_steps)
     if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
         return Plain(total_steps)
     from weft.telemetry.terminal import Terminal
