@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from weft.runtimes.roles.role import MessageRole
     from weft.runtimes.stage import Ran, Stage
     from weft.runtimes.watcher import Looked, Seen, WatchContext
+    from weft.telemetry.stopping import no_progress, reached
 
 _HOME = {
     "A2C": "weft.algorithms.a2c",
@@ -125,6 +126,8 @@ _HOME = {
     "Seen": "weft.runtimes.watcher",
     "WatchContext": "weft.runtimes.watcher",
     "tag": "weft.api",
+    "no_progress": "weft.telemetry.stopping",
+    "reached": "weft.telemetry.stopping",
     "Stage": "weft.runtimes.stage",
     "Ran": "weft.runtimes.stage",
 }
@@ -190,8 +193,10 @@ __all__ = [
     "load",
     "make",
     "mean_over_replicas",
+    "no_progress",
     "off_policy",
     "pbt",
+    "reached",
     "record",
     "register_role",
     "several_policies",

@@ -164,7 +164,8 @@ def test_every_default_of_a_run_is_of_its_kind_and_in_range(name: str) -> None:
 
 def test_help_of_weft_train_shows_every_setting_with_its_default() -> None:
     parameters = inspect.signature(package.train).parameters
-    assert list(parameters) == [*ALL, "fields"]
+    first, second, *others = ALL
+    assert list(parameters) == [first, second, "on_record", "stop_when", *others, "fields"]
     for name, one in ALL.items():
         default = inspect.Parameter.empty if one.default is REQUIRED else one.default
         assert parameters[name].default == default

@@ -87,7 +87,10 @@ def begins_nothing(monkeypatch):
     """Commands are parsed in full, and stop where they would do something."""
     import weft.cli.chaos
     import weft.cli.checkpoints
+    import weft.cli.doctor
     import weft.cli.evaluate
+    import weft.cli.export
+    import weft.cli.init
     import weft.cli.league
     import weft.cli.lists
     import weft.cli.record
@@ -104,10 +107,13 @@ def begins_nothing(monkeypatch):
     monkeypatch.setattr(weft.cli.train, "_train", stop)
     monkeypatch.setattr(weft.cli.chaos, "storm", stop)
     monkeypatch.setattr(weft.cli.checkpoints, "_check", stop)
+    monkeypatch.setattr(weft.cli.doctor, "_look", stop)
+    monkeypatch.setattr(weft.cli.init, "_init", stop)
     monkeypatch.setattr(weft.cli.evaluate, "_evaluate", stop)
     monkeypatch.setattr(weft.cli.record, "_record", stop)
     for name in ("_status", "_logs", "_stop"):
         monkeypatch.setattr(weft.cli.running, name, stop)
+    monkeypatch.setattr(weft.cli.export, "_export", stop)
     monkeypatch.setattr(weft.cli.league, "_play", stop)
     monkeypatch.setattr(weft.cli.sweep, "_train", stop)
     monkeypatch.setattr(weft.cli.show, "_draw_run", stop)
@@ -129,7 +135,7 @@ def test_links_lead_somewhere(page):
 
 @pytest.mark.parametrize("command", commands(), ids=str)
 def test_commands_can_be_read(command, begins_nothing, capsys):
-    if command.arguments[0] in ("plans", "algorithms") or "--help" in command.arguments:
+    if command.arguments[0] in ("plans", "algorithms", "completion") or "--help" in command.arguments:
         assert command_line.main(command.arguments) == 0
         return
     said = "understood"

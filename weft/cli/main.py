@@ -25,6 +25,7 @@ COMMANDS = {
     "watch": ("weft.cli.watch", "[RUN …]", "watch runs in a browser: the dataflow live, curves, logs"),
     "report": ("weft.cli.report", "RUN …", "one page about runs to hand on: config, plan, curves, evaluation, ledger"),
     "record": ("weft.cli.record", "RUN DIR", "play with a trained run, and write a data set to learn from"),
+    "export": ("weft.cli.export", "RUN", "write a policy as a folder that runs without Weft: with NumPy, or with JAX"),
     "show": ("weft.cli.show", "ALGO ENV", "draw what a plan makes of an algorithm; of a RUN, with what was measured"),
     "checkpoints": ("weft.cli.checkpoints", "RUN", "list a run's checkpoints, and check every byte of them"),
     "status": ("weft.cli.running", "[RUN]", "say which runs are under way, and how far they are"),
@@ -34,6 +35,9 @@ COMMANDS = {
     "chaos": ("weft.cli.chaos", "ALGO ENV", "train under injected faults, and say what became of it"),
     "plans": ("weft.cli.lists", "", "list the named plans"),
     "algorithms": ("weft.cli.lists", "", "list the algorithms"),
+    "init": ("weft.cli.init", "DIR", "make a small project of your own, which trains at once"),
+    "doctor": ("weft.cli.doctor", "", "say what this machine has, and what is missing for what"),
+    "completion": ("weft.cli.completion", "SHELL", "print a script that completes commands in bash, zsh or fish"),
     "envs": ("weft.cli.lists", "[MATCH]", "list the environments that are usable here"),
 }
 

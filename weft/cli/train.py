@@ -90,7 +90,9 @@ def closing(summary: dict[str, Any]) -> str:
     ]
     lines += [f"  seed {row['seed']}: {_return(row)}" for row in summary.get("seeds", [])]
     lines.append(f"  run: {summary['run']}")
-    if summary["exit"] == "interrupted":
+    if summary["exit"] == "stopped":
+        lines.append(f"  stopped: {summary['stopped']}")
+    if summary["exit"] in ("interrupted", "stopped"):
         lines.append("  the same command goes on from here")
     return "\n".join(lines)
 
@@ -128,4 +130,4 @@ def exit_code(summary: dict[str, Any]) -> int:
     """What a command ends with, by a run's summary."""
     if summary["exit"] == "interrupted":
         return 128 + signal.Signals[summary.get("signal", "SIGINT")].value
-    return 0 if summary["exit"] == "finished" else 1
+    return 0 if summary["exit"] in ("finished", "stopped") else 1

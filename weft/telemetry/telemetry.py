@@ -136,7 +136,7 @@ def open_telemetry(
     resumed_at: int | None = None,
     more: Sequence[Sink] = (),
 ) -> Telemetry:
-    """The telemetry of a run: a live table where stderr is a terminal, else plain lines, or nothing with ``quiet``.
+    """The telemetry of a run: a live table in a terminal or a notebook, else plain lines, or nothing with ``quiet``.
 
     ``metrics`` is the JSONL file and ``tensorboard`` the folder to write to, ``wandb`` the W&B project; None leaves
     one out. ``resumed_at`` is the env step that a resumed run starts from, ``more`` are sinks that are open already.
@@ -146,12 +146,14 @@ def open_telemetry(
     from weft.telemetry.jsonl import Jsonl
 
     screen = _screen(title, total_steps, quiet)
-    sinks: list[Sink] = list(more)
+    sinks: list[Sink] = []
     if metrics is not None:
         sinks.append(Jsonl(metrics))
     if tensorboard is not None:
         if tensorboard_files.is_available():
-            sinks.append(tensorboard_files.TensorBoard(tensorboard, None if resumed_at is None else resumed_at + 1))
+            sinks.append(
+                tensorboard_files.TensorBoard(tensorboard, None if resumed_at is None else resumed_at + 1, config)
+            )
         else:
             screen.note("no TensorBoard files will be written: run  pip install tensorboardX")
     if wandb is not None:
@@ -164,12 +166,17 @@ def open_telemetry(
             sinks.append(Wandb(wandb, folder.name, run_id, folder, config or {}))
         except OSError as error:
             screen.warn(f"{error}. Training goes on without it.")
-    return Telemetry(sinks, screen)
+    return Telemetry([*sinks, *more], screen)
 
 
 def _screen(title: str, total_steps: int | None, quiet: bool) -> Screen:
     if quiet:
         return Quiet()
+    if "IPython" in sys.modules:
+        from weft.telemetry.notebook import Notebook, in_notebook
+
+        if in_notebook():
+            return Notebook(title, total_steps)
     if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
         return Plain(total_steps)
     from weft.telemetry.terminal import Terminal

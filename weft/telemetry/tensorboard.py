@@ -12,6 +12,7 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -29,16 +30,17 @@ class TensorBoard:
     """Writes the numbers of each record at ``env_steps``; text and NaN are left out.
 
     Nothing is made, nor tensorboardX imported, before the first record. ``purge_step`` tells TensorBoard to forget
-    what an earlier execution wrote at that step and later: it will come again.
+    what an earlier execution wrote at that step and later: it will come again. ``config`` becomes the run's
+    hyper-parameters, which TensorBoard compares runs by.
     """
 
     every = 0.05  # an event takes half a millisecond: at most a hundredth of the time
 
-    def __init__(self, folder: Path, purge_step: int | None = None) -> None:
+    def __init__(self, folder: Path, purge_step: int | None = None, config: Mapping[str, Any] | None = None) -> None:
         # TensorBoard reads all files with "tfevents" in their name, in the order of the names.
         name = f"events.out.tfevents.{time.time_ns():020d}.{socket.gethostname()}.{os.getpid()}"
         self._file = AppendFile(folder / name)
-        self._purge_step = purge_step
+        self._purge_step, self._config = purge_step, dict(config or {})
         self._started = False
 
     def write(self, record: Record, env_steps: int) -> None:
@@ -69,8 +71,24 @@ class TensorBoard:
         head = _framed(file_version="brain.Event:2")
         if self._purge_step is not None:
             head += _framed(step=self._purge_step, session_log=SessionLog(status=SessionLog.START))
+        if self._config:
+            from tensorboardX.summary import hparams
+
+            found = hparams(dict(_flat(self._config)), {"return_mean": 0.0})
+            head += b"".join(_framed(summary=summary) for summary in found[:2])  # the third says that it has ended
         self._file.append(head)
         self._started = True
+
+
+def _flat(config: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, float | str | bool]]:
+    """Nested values by their paths, ``algo.clip``; of what is no number, its text."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}.")
+        elif isinstance(value, bool | int | float | str):
+            yield before + name, value
+        elif value is not None:
+            yield before + name, str(value)
 
 
 def _framed(**fields: Any) -> bytes:

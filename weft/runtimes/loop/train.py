@@ -24,6 +24,7 @@ from weft.runtimes.loop.counters import Counters
 from weft.runtimes.loop.diverged import diverged, refused_words
 from weft.runtimes.loop.engine import Engine, Report, StateLost, params_of
 from weft.runtimes.loop.engines import make_engine
+from weft.runtimes.loop.hooks import hooks_of
 from weft.runtimes.loop.interrupt import Abandoned, Interrupt, Interrupted, interruptible
 from weft.runtimes.loop.keeper import Keeper
 from weft.runtimes.loop.live_state import begin_live
@@ -39,6 +40,7 @@ from weft.services.family import Family
 from weft.services.run_folder import RunFolder, default_name
 from weft.telemetry.ledger import Ledger
 from weft.telemetry.plain import Plain, Quiet
+from weft.telemetry.stopping import Hooks
 from weft.telemetry.telemetry import Telemetry, open_telemetry
 from weft.telemetry.wandb import require_wandb
 
@@ -57,6 +59,7 @@ def train(
     settings: Settings,
     on_summary: Callable[[dict[str, Any]], None] = lambda summary: None,
     cluster: Cluster | None = None,
+    hooks: Hooks | None = None,
 ) -> Run:
     """Carry a run out, or on; blocks until it ends. One that is finished comes back as it is, at once.
 
@@ -80,7 +83,7 @@ def train(
     folder, trouble = open_folder(prepared, settings, name)
     with folder, interruptible() as interrupt:
         execution = _Execution(prepared, settings, folder, interrupt, family)
-        execution.on_summary = on_summary
+        execution.on_summary, execution.hooks = on_summary, hooks or hooks_of(settings)
         left_out = [f"{part} is text, and left out" for part in prepared.source.spec.left_out]
         execution.warnings += [*without_effect(prepared, config, settings), *left_out, *trouble]
         return execution.run(engine)
@@ -96,6 +99,7 @@ class _Execution:
         self.family, self.interrupt = family, interrupt
         self.counters = Counters(prepared.series, warm_up=prepared.warm_up)
         self.dispatch_size = 1
+        self.hooks = Hooks()
         self.on_summary: Callable[[dict[str, Any]], None] = lambda summary: None
         self.warnings: list[str] = []
         self.keeper = Keeper(prepared, settings, folder)
@@ -142,8 +146,9 @@ class _Execution:
                     with suppress(RunError):  # the disk may be what failed
                         self._finish(engine, "failed", error)
                     raise
-            stopped = self.interrupt and self.counters.learn_steps < self.prepared.learn_steps
-            return self._finish(engine, "interrupted" if stopped else "finished")
+            early = self.counters.learn_steps < self.prepared.learn_steps
+            how = "interrupted" if self.interrupt else "stopped" if self.hooks.stopped else "finished"
+            return self._finish(engine, how if early else "finished")
         finally:
             try:
                 engine.close()
@@ -230,7 +235,7 @@ class _Execution:
             wandb=settings.wandb,
             config=prepared.config(),
             resumed_at=resumed_at,
-            more=[begin_live(folder, engine, lambda: self.counters, prepared)],
+            more=[begin_live(folder, engine, lambda: self.counters, prepared), self.hooks],
         )
 
     def _train(self, engine: Engine, telemetry: Telemetry) -> None:
@@ -291,7 +296,7 @@ class _Execution:
         under_way: Callable[[], Report] | None = None
         while dispatched < total or under_way is not None:
             following = None
-            if dispatched < total and not self.interrupt:
+            if dispatched < total and not (self.interrupt or self.hooks.stopped):
                 count = min(self._dispatch_size(), total - dispatched, self.watching.until(dispatched))
                 following = engine.advance(count)
                 dispatched += count
@@ -301,8 +306,9 @@ class _Execution:
             if under_way is not None and not engine.asynchronous:
                 dispatched = self._taken(under_way(), dispatched, telemetry)
                 under_way = None
-            if self.interrupt and under_way is None:
-                telemetry.note("interrupted: saving, then leaving (a second interrupt leaves at once)")
+            if (self.interrupt or self.hooks.stopped) and under_way is None:
+                why = "interrupted" if self.interrupt else self.hooks.stopped
+                telemetry.note(f"{why}: saving, then leaving (a second interrupt leaves at once)")
                 break
             self.keeper.look()
             save = self.keeper.is_due(counters.env_steps) and dispatched < total
@@ -393,7 +399,8 @@ class _Execution:
 
     def _sum_up(self, params: Any, how: str, error: Exception | None) -> Run:
         summary = summarise(self.prepared, self.counters, self.folder.path, how, params)
-        summary |= {"saved_learn_steps": self.keeper.saved_steps, "id": self.folder.id} | self.watching.summary()
+        summary |= {"saved_learn_steps": self.keeper.saved_steps, "id": self.folder.id}
+        summary |= self.watching.summary() | self.hooks.summary(how)
         if how == "interrupted" and self.interrupt.signal is not None:
             summary["signal"] = self.interrupt.signal.name
         if error is not None:

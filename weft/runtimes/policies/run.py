@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,31 @@ class Run:
         data = record_steps(self.policy_for(greedy=not explore), self.source, steps=steps, seed=at, recorded=told)
         data.save(folder)
         return data
+
+    def export(
+        self, folder: str | Path | None = None, *, formats: Sequence[str] = (), seed: int = 0, policy: str = ""
+    ) -> dict[str, Any]:
+        """Write the policy as a folder that runs without Weft, and return its manifest; blocks while it is checked.
+
+        ``folder`` is the run's ``export/`` unless given; an export that is there is replaced. ``formats`` are of
+        "numpy" and "stablehlo"; unless given, all that can be written here. ``seed`` and ``policy`` are
+        ``policy_for``'s. Each format is compared with the policy before it is put there: RunError says where one
+        differs, ConfigError what cannot be exported, MissingExtra what to install.
+        """
+        from weft.runtimes.policies.export import export_policy
+        from weft.runtimes.policies.export_check import check_export
+
+        acting = self.policy_for(seed, policy=policy)
+        own = Policy(acting.algorithm, acting.params)  # the check must not disturb what the caller's remembers
+        told = {"run": self.folder.name, "policy": policy, "seed": seed}
+        told |= {name: self.summary.get(name) for name in ("algorithm", "env_steps", "learn_steps")}
+        players = self.together() if self.teams and self.source is not None else None
+        team = self.teams.get(policy, "")
+
+        def check(made: Path, kept: Sequence[str]) -> dict[str, Any]:
+            return check_export(made, kept, own, self.source, players, team)
+
+        return export_policy(own, Path(folder or self.folder / "export"), formats, told, check)
 
     @property
     def teams(self) -> dict[str, str]:

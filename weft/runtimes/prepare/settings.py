@@ -128,6 +128,9 @@ class Settings:
     )
     eval_episodes: int = setting(20, "episodes of each of those, in environments of its own", at_least=1)
     eval_sample: bool = setting(False, "draw actions in those instead of taking the likeliest")
+    stop_at: float | None = setting(
+        None, "a mean return at which the run ends early: of the last 100 episodes, or of evaluation where there is one"
+    )
     ring: int = setting(
         2,
         "slices of an env worker's environments: one is stepped while others wait for their actions",
