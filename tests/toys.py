@@ -17,7 +17,7 @@ from weft.envs.protocol import JaxEnv, Transition
 from weft.envs.registry import open_environment
 from weft.graph.algorithm import Algorithm
 from weft.graph.graph import Graph
-from weft.runtimes.loop.train import make_engine
+from weft.runtimes.loop.engines import make_engine
 from weft.runtimes.prepare.config import Prepared, RunConfig, prepare
 
 SMALL: dict[str, Any] = {

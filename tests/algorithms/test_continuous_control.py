@@ -16,7 +16,7 @@ from weft.core.errors import ConfigError
 from weft.core.specs import Box, Discrete, EnvSpec
 from weft.envs.protocol import Transition
 from weft.ops.optimizers import bounded_optimizer
-from weft.runtimes.loop.train import make_engine
+from weft.runtimes.loop.engines import make_engine
 from weft.runtimes.prepare.config import RunConfig, prepare
 
 BOTH = [weft.SAC, weft.TD3]

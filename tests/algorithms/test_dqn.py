@@ -19,7 +19,7 @@ from weft.core.types import Timestep, Transitions
 from weft.envs.jax_on_host import JaxOnHostFactory
 from weft.envs.protocol import EnvSource
 from weft.ops import losses
-from weft.runtimes.loop.train import make_engine
+from weft.runtimes.loop.engines import make_engine
 from weft.runtimes.prepare.config import RunConfig, prepare
 
 SMALL = {"unroll": 4, "hidden": (8,), "batch": 8, "samples_per_insert": 1.0, "capacity": 256, "learning_begins": 64}

@@ -12,7 +12,7 @@ from toys import farthest, prepared, same, train_state
 import weft
 from weft.core.errors import ConfigError
 from weft.core.replicas import replica_axis
-from weft.runtimes.loop.train import make_engine
+from weft.runtimes.loop.engines import make_engine
 
 BOTH = [weft.IMPALA, weft.A2C]
 

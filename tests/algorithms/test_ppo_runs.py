@@ -30,7 +30,7 @@ from weft.core.specs import Box, Discrete, MultiDiscrete
 from weft.envs.fake import ScriptedEnv
 from weft.envs.jax_on_host import JaxOnHostFactory
 from weft.envs.protocol import EnvSource
-from weft.runtimes.loop.train import make_engine
+from weft.runtimes.loop.engines import make_engine
 from weft.telemetry.terminal import Terminal
 
 

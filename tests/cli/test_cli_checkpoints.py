@@ -16,7 +16,7 @@ EACH = ("--checkpoint-seconds", "0", "--run", "a")
 
 @pytest.fixture(autouse=True)
 def one_learn_call_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.runtimes.loop.train.DISPATCH_SECONDS", 0.0)
+    monkeypatch.setattr("weft.runtimes.loop.execution.DISPATCH_SECONDS", 0.0)
 
 
 def test_a_list_with_the_latest_and_the_best(train: Weft, weft: Weft) -> None:

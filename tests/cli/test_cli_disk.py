@@ -94,7 +94,7 @@ def test_where_every_checkpoint_is_damaged_nothing_is_overwritten(train: Weft, w
 def test_a_full_disk_does_not_stop_training_and_saving_recovers(
     train: Weft, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.runtimes.loop.train.DISPATCH_SECONDS", 0.0)  # one learn call at a time
+    monkeypatch.setattr("weft.runtimes.loop.execution.DISPATCH_SECONDS", 0.0)  # one learn call at a time
     code, out, err = train("mine:FillsTheDisk", "--run", "a", "--steps", "96", "--checkpoint-seconds", "0", "--quiet")
     assert (code, out) == (0, "")
     assert "cannot save checkpoint runs/a/checkpoints/000000000002.weft: File too large" in err
@@ -108,7 +108,7 @@ def test_a_full_disk_does_not_stop_training_and_saving_recovers(
 def test_a_disk_that_stays_full_fails_the_run_at_its_end(
     train: Weft, weft: Weft, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.runtimes.loop.train.DISPATCH_SECONDS", 0.0)
+    monkeypatch.setattr("weft.runtimes.loop.execution.DISPATCH_SECONDS", 0.0)
     ended = train("mine:FillsTheDiskForGood", "--run", "a", "--checkpoint-seconds", "0", "--json")
     code, _, err = ended
     assert code == 1

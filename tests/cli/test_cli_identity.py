@@ -19,7 +19,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.fixture
 def half(train: Weft, here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """``half("a")``: a run as it was after two of its four learn steps; gives its folder of checkpoints."""
-    monkeypatch.setattr("weft.runtimes.loop.train.DISPATCH_SECONDS", 0.0)  # one learn call at a time
+    monkeypatch.setattr("weft.runtimes.loop.execution.DISPATCH_SECONDS", 0.0)  # one learn call at a time
 
     def make(name: str) -> Path:
         train("mine:Walk", "--run", name, "--checkpoint-seconds", "0", "--keep-checkpoints", "9")

@@ -21,7 +21,7 @@ from toys import SMALL, farthest, train_state
 import weft
 from weft.plans import Machine, catalogue
 from weft.plans.rules import learner_replicas
-from weft.runtimes.loop.train import make_engine
+from weft.runtimes.loop.engines import make_engine
 from weft.runtimes.prepare.config import Prepared, RunConfig, Settings, prepare
 from weft.telemetry.episodes import EpisodeWindow
 

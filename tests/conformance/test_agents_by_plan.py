@@ -19,7 +19,7 @@ from toys import SMALL, farthest
 
 import weft
 from weft.core.specs import EnvSpec
-from weft.runtimes.loop.train import make_engine
+from weft.runtimes.loop.engines import make_engine
 from weft.runtimes.prepare.config import Prepared, RunConfig, Settings, prepare
 
 LEARN_STEPS = 8

@@ -15,7 +15,7 @@ from toys import farthest, prepared, same, train_state
 
 import weft
 from weft.core.errors import PlanError
-from weft.runtimes.loop.train import make_engine
+from weft.runtimes.loop.engines import make_engine
 
 LEARN_STEPS = 12
 INLINE = "inline"

@@ -15,7 +15,7 @@ import jax
 from toys import SMALL
 
 import weft
-from weft.runtimes.loop.train import make_engine
+from weft.runtimes.loop.engines import make_engine
 from weft.runtimes.prepare.config import Prepared, RunConfig, Settings, prepare
 
 ENVS, LEARN_STEPS, SEED = 8, 20, 3

@@ -21,7 +21,7 @@ from running import missing
 from toys import farthest
 
 import weft
-from weft.runtimes.loop.train import make_engine
+from weft.runtimes.loop.engines import make_engine
 from weft.runtimes.prepare.config import Settings
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

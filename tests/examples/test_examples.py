@@ -176,7 +176,7 @@ def test_the_bonus_is_what_makes_it_learn(here: Path) -> None:
 @pytest.mark.parametrize("environment", ["weft:MountainCar-v0", "MountainCar-v0"])
 def test_the_fragment_runs_fused_and_hosted_and_replicated(environment: str, plan: str, here: Path) -> None:
     """And its state counts every step that one replica made, whichever engine counted; all replicas agree on it."""
-    from weft.runtimes.loop.train import make_engine
+    from weft.runtimes.loop.engines import make_engine
     from weft.runtimes.prepare.config import RunConfig, prepare
 
     algorithm = load("fragment", here).CuriousPPO(unroll=4, hidden=(8,), epochs=1, minibatches=1)

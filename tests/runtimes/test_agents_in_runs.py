@@ -9,7 +9,7 @@ import zoo
 from toys import SMALL, farthest, prepared, same, train_state
 
 import weft
-from weft.runtimes.loop.train import make_engine
+from weft.runtimes.loop.engines import make_engine
 
 
 def test_a_run_with_agents_that_come_and_go_is_brought_back_exactly() -> None:

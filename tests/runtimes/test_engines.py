@@ -17,7 +17,7 @@ from weft.envs.jax_on_host import JaxOnHost, JaxOnHostFactory
 from weft.envs.protocol import EnvSource, Transition
 from weft.envs.registry import open_environment
 from weft.runtimes.compiled.hoist import MAX_BYTES
-from weft.runtimes.loop.train import make_engine
+from weft.runtimes.loop.engines import make_engine
 from weft.services import checkpoints
 
 ENVS = 8

@@ -13,7 +13,7 @@ from toys import SMALL, CounterGym, farthest, flaky, train_state
 import weft
 from weft.core.errors import EnvironmentFault, EnvironmentRaised
 from weft.envs.guards import Trouble
-from weft.runtimes.loop.train import make_engine
+from weft.runtimes.loop.engines import make_engine
 from weft.runtimes.prepare.config import RunConfig, Settings, prepare
 
 ENVS, STEPS = 8, 8 * 4 * 30

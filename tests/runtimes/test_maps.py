@@ -17,7 +17,7 @@ from weft.graph.loops import on_policy
 from weft.runtimes.compiled.engine import FusedEngine
 from weft.runtimes.hosted.engine import HostedEngine
 from weft.runtimes.loop.counters import Counters
-from weft.runtimes.loop.train import make_engine
+from weft.runtimes.loop.engines import make_engine
 from weft.services import checkpoints
 
 ENVS, T = 2, 4
@@ -190,7 +190,7 @@ def test_several_messages_for_one_unroll(host):
 @pytest.mark.parametrize("seconds", [0.0, 1.0])
 def test_a_run_with_several_messages_stops_where_it_was_asked_to(host, seconds, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "weft.runtimes.loop.train.DISPATCH_SECONDS", seconds
+        "weft.runtimes.loop.execution.DISPATCH_SECONDS", seconds
     )  # 0: one learn call is asked for at a time
     algorithm = probe(("twice", twice, {"host": host}), recorder=False)
     run = weft.train(

@@ -10,7 +10,7 @@ import weft
 from weft.envs.jax_on_host import JaxOnHostFactory
 from weft.envs.protocol import EnvSource
 from weft.runtimes.compiled.rollout import Cut, bootstrap_all, bootstrap_once
-from weft.runtimes.loop.train import make_engine
+from weft.runtimes.loop.engines import make_engine
 
 ENVS = 2
 LOOPS = ["compiled", "gymnasium", "jax on host"]

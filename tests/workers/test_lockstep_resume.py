@@ -8,7 +8,7 @@ import pytest
 from toys import SMALL, prepared, same, train_state
 
 import weft
-from weft.runtimes.loop.train import make_engine
+from weft.runtimes.loop.engines import make_engine
 from weft.services import checkpoints
 
 

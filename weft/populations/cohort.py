@@ -18,8 +18,8 @@ from weft.runtimes.compiled.members import MembersEngine
 from weft.runtimes.loop.counters import Counters
 from weft.runtimes.loop.engine import Engine
 from weft.runtimes.loop.engines import make_engine
+from weft.runtimes.loop.execution import DISPATCH_SECONDS
 from weft.runtimes.loop.saver import on_host
-from weft.runtimes.loop.train import DISPATCH_SECONDS
 
 State = tuple[Tree, dict[str, Any]]
 """What an engine saves of one run: arrays, and a JSON document."""
