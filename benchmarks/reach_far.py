@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import os
 import sys
 import threading
 import time
@@ -46,9 +47,11 @@ def produce(told: dict[str, Any]) -> None:
         for line in sys.stdin:
             orders.append(line.strip())
             heard.set()
-            bell.ring()
+        if "stop" not in orders:  # the other side is gone
+            os._exit(1)
 
-    threading.Thread(target=listen, daemon=True).start()
+    listening = threading.Thread(target=listen, daemon=True)
+    listening.start()
     heard.wait()
     print("going", flush=True)
     start = time.monotonic()
@@ -70,7 +73,7 @@ def produce(told: dict[str, Any]) -> None:
     while any(writer.writer.unreleased for writer in writers):
         bell.wait(0.05)
     print("stopped", flush=True)
-    sys.stdin.read()
+    listening.join()  # until the other side has closed its ends
 
 
 def resumed(writer: WireWriter, words: Any, due: list[tuple[float, int]], i: int, then: float) -> bool:
@@ -130,6 +133,4 @@ def relay(told: dict[str, Any]) -> None:
 if __name__ == "__main__":
     {"produce": produce, "relay": relay}[sys.argv[1]](json.loads(sys.stdin.readline()))
     sys.stdout.flush()
-    import os
-
     os._exit(0)  # the ends are closed by the other side
