@@ -72,10 +72,12 @@ class CurvesView {
     this.legend(); this.reload();
   }
   legend() {
-    this.keys.replaceChildren(...this.page.shown().map((id) => make("span", {}, make("i", { style: { background: colour(this.page.colourOf(id)) } }), this.page.nameOf(id))));
+    const groups = this.page.curves.together ? this.charts.get("return_mean")?.data?.series : null;
+    const rows = groups ? groups.map((s) => [s.run, s.label]) : this.page.shown().map((id) => [id, this.page.nameOf(id)]);
+    this.keys.replaceChildren(...rows.map(([id, words]) => make("span", {}, make("i", { style: { background: colour(this.page.colourOf(id)) } }), words)));
   }
   reload() { this.reset.hidden = !this.page.curves.zoom; for (const chart of this.charts.values()) chart.refresh(); }
-  records() { const now = Date.now(); if (now - (this.at || 0) > 1200) { this.at = now; this.reload(); } if (!this.metrics?.length) this.refresh(); }
+  records() { const now = Date.now(); if (now - (this.at || 0) > 1900) { this.at = now; this.reload(); } if (!this.metrics?.length) this.refresh(); }
   selected() { this.legend(); this.refresh(); }
   themed() { this.legend(); for (const chart of this.charts.values()) { chart.key = ""; chart.refresh(); } }
   close() { for (const chart of this.charts.values()) chart.close(); }
