@@ -170,8 +170,8 @@ def _box(
     copies = f" ×{group.replicas}" if group.replicas > 1 else ""
     shapes.text(f"g{k}.t", x + PAD, y + 26, _cut(group.label + copies, int(width / 9)), "title")
     if group.bound:
-        shapes.rect(f"g{k}.m", x + width - PAD - 68, y - 9, 68, 18, "mark", 9)
-        shapes.text(f"g{k}.mt", x + width - PAD - 34, y + 4, "bottleneck", "marked", "middle")
+        shapes.rect(f"g{k}.m", x + width - PAD - 80, y - 9, 80, 18, "mark", 9)
+        shapes.text(f"g{k}.mt", x + width - PAD - 40, y + 4, "bottleneck", "marked", "middle")
     pure = "host code" if group.host_code else "one XLA program" if len(group.fragments) > 1 else "compiled"
     shapes.text(f"g{k}.s", x + PAD, y + 42, f"{pure}{f' · {group.device}' if group.device else ''}", "small")
     at = y + 50 + ROW * 0.75 + 4
