@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+ARRAYS = [["x", "float32", [32, 4]]]
 PLAN = {
     "expression": "env*2 | act | learn",
     "groups": [
@@ -52,6 +53,9 @@ CONFIG = {
 def record(step: int, **more: Any) -> dict[str, Any]:
     """A record as a run writes it."""
     return {"env_steps": step, "learn_steps": step // 10, "wall_seconds": step / 100, "return_mean": step / 2, **more}
+
+
+BUSY = {"busy/env": 0.2, "busy/act": 0.9, "busy/learn": 0.3}
 
 
 def live(**more: Any) -> dict[str, Any]:

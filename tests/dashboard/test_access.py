@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from conftest import TOKEN
+from asking import TOKEN
 from folders import make_run
 
 from weft.dashboard.access import Access

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import json
+import re
 import time
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 from folders import CONFIG, append, live, make_run, record
+
+from weft.dashboard import prometheus
 
 HOSTILE = "<script>alert(1)</script>\"'&\x1b[31m"
 
@@ -190,3 +194,11 @@ def test_prometheus_reads_it(client, root):
     assert 'weft_stream_bytes_per_second{run="a\\"quote",stream="unroll"} 500000.0' in lines
     names = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert len(names) == len(set(names)), "each metric is declared once, with all of its samples below"
+
+
+def test_the_grafana_file_asks_for_metrics_that_there_are():
+    page = json.loads((Path(__file__).parents[2] / "docs" / "grafana.json").read_text())
+    asked = {name for panel in page["panels"] for t in panel["targets"] for name in re.findall(r"weft_\w+", t["expr"])}
+    source = Path(prometheus.__file__).read_text()
+    assert asked
+    assert asked <= set(re.findall(r"weft_\w+", source))

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from conftest import TOKEN
+from asking import TOKEN
 from folders import append, live, make_run, record
 
 from weft.dashboard import events

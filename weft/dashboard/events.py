@@ -13,7 +13,7 @@ import msgspec
 from weft.dashboard.answers import picture_of
 from weft.dashboard.library import Library
 
-LOOK_SECONDS = 0.7
+LOOK_SECONDS = 1.0
 """Between two looks at the folders for one page."""
 
 QUIET_SECONDS = 10.0

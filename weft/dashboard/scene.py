@@ -7,6 +7,7 @@ at its own height, and the others below. Narrow, for a phone, the groups stand o
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from weft.dashboard.dataflow import Dataflow, Edge, GroupBox
@@ -18,6 +19,7 @@ ROW, EDGE = 20, 66  # the height of a line in a box, and of a stream in a gap
 NARROW = 340  # the width of the narrow picture
 LISTED = 8  # replicas that have a line each; of more, each has a square
 MARGIN = 12
+FRAME = 22  # above the boxes of one process, for its name
 
 
 class Shapes:
@@ -56,14 +58,42 @@ def draw_scene(flow: Dataflow, *, narrow: bool = False) -> Shapes:
     if not flow.groups:
         return shapes
     most = max((e.bytes_per_second for e in flow.edges if math.isfinite(e.bytes_per_second)), default=0.0)
-    if narrow:
-        _narrow(shapes, flow, most)
-    else:
-        _wide(shapes, flow, most)
+    alone = len(flow.groups) == 1 and len(flow.groups[0].fragments) > 1
+    drawn, lift = (_opened(flow), FRAME) if alone else (flow, 0)
+    if alone:
+        shapes.rect("frame", 1, 1, 1, 1, "frame", 14)  # behind everything; its size is known at the end
+    (_narrow if narrow else _wide)(shapes, drawn, most, lift)
+    if alone:
+        group = flow.groups[0]
+        together = "one process" if group.host_code else "one XLA program"
+        copies = f", {group.replicas} replicas" if group.replicas > 1 else ""
+        shapes.shapes[0] |= {"width": shapes.width - 2, "height": shapes.height - 2}
+        shapes.text("frame.t", MARGIN + 4, 24, f"{together}{copies}", "small")
     return shapes
 
 
-def _wide(shapes: Shapes, flow: Dataflow, most: float) -> None:
+def _opened(flow: Dataflow) -> Dataflow:
+    """One group that is all there is, drawn fragment by fragment: there is nothing else to see."""
+    (group,) = flow.groups
+    boxes = tuple(
+        GroupBox(
+            label=name,
+            fragments=(name,),
+            host_code=tuple(n for n in group.host_code if n == name),
+            replicas=1,
+            device=group.device,
+            workers=group.workers if k == 0 else (),
+            shares={stage: part for stage, part in group.shares.items() if stage.split("+")[0] == name},
+            bound=group.bound and flow.advice.startswith(f"{name}-bound"),
+        )
+        for k, name in enumerate(group.fragments)
+    )
+    at = {name: k for k, name in enumerate(group.fragments)}
+    edges = tuple(replace(e, source=at[e.fragments[0]], target=at[e.fragments[1]]) for e in flow.edges)
+    return replace(flow, groups=boxes, edges=edges)
+
+
+def _wide(shapes: Shapes, flow: Dataflow, most: float, lift: float) -> None:
     crossing = [(k, e) for k, e in enumerate(flow.edges) if e.crosses]
     beside: dict[int, list[tuple[int, Edge]]] = {}  # by the left one of two neighbours
     around = []
@@ -77,7 +107,7 @@ def _wide(shapes: Shapes, flow: Dataflow, most: float) -> None:
     height = max(*heights, tallest, 60)
     box, gap = ROOMY if len(flow.groups) <= 3 else TIGHT
     lefts = [MARGIN + k * (box + gap) for k in range(len(flow.groups))]
-    top = MARGIN + 8
+    top = MARGIN + 8 + lift
     shapes.width = lefts[-1] + box + MARGIN
     shapes.height = top + height + MARGIN + (len(around) * 40 + 22 if around else 0)
     for left, found in beside.items():
@@ -98,11 +128,11 @@ def _wide(shapes: Shapes, flow: Dataflow, most: float) -> None:
         _box(shapes, k, flow, group, lefts[k], top, box, height)
 
 
-def _narrow(shapes: Shapes, flow: Dataflow, most: float) -> None:
+def _narrow(shapes: Shapes, flow: Dataflow, most: float, lift: float) -> None:
     crossing = [(k, e) for k, e in enumerate(flow.edges) if e.crosses]
     around = [(k, e) for k, e in crossing if abs(e.source - e.target) != 1]
     side = 26 * len(around)
-    width, y = NARROW - 2 * MARGIN - side, float(MARGIN + 8)
+    width, y = NARROW - 2 * MARGIN - side, float(MARGIN + 8 + lift)
     spans = []
     for k, group in enumerate(flow.groups):
         height = _box_height(flow, group)
@@ -127,6 +157,7 @@ def _narrow(shapes: Shapes, flow: Dataflow, most: float) -> None:
 def _box_height(flow: Dataflow, group: GroupBox) -> float:
     inside = sum(1 for e in flow.edges if not e.crosses and e.fragments[0] in group.fragments)
     rows = len(group.shares) + inside
+    rows += 1 if not rows and not group.workers else 0
     if group.workers:
         rows += len(group.workers) if len(group.workers) <= LISTED else math.ceil(len(group.workers) / 13)
     return 50 + rows * ROW + PAD + (6 if group.shares else 0) + (8 if group.workers else 0) + (6 if inside else 0)
@@ -139,13 +170,14 @@ def _box(
     copies = f" ×{group.replicas}" if group.replicas > 1 else ""
     shapes.text(f"g{k}.t", x + PAD, y + 26, _cut(group.label + copies, int(width / 9)), "title")
     if group.bound:
-        shapes.rect(f"g{k}.m", x + width - PAD - 68, y - 9, 68, 18, "mark", 9)
-        shapes.text(f"g{k}.mt", x + width - PAD - 34, y + 4, "bottleneck", "marked", "middle")
+        shapes.rect(f"g{k}.m", x + width - PAD - 80, y - 9, 80, 18, "mark", 9)
+        shapes.text(f"g{k}.mt", x + width - PAD - 40, y + 4, "bottleneck", "marked", "middle")
     pure = "host code" if group.host_code else "one XLA program" if len(group.fragments) > 1 else "compiled"
     shapes.text(f"g{k}.s", x + PAD, y + 42, f"{pure}{f' · {group.device}' if group.device else ''}", "small")
     at = y + 50 + ROW * 0.75 + 4
     for stage, share in group.shares.items():
-        label = "busy" if flow.in_workers and stage == "+".join(group.fragments) else stage
+        own = stage == "+".join(group.fragments)
+        label = ("busy" if flow.in_workers else "time") if own else stage
         _bar(shapes, f"g{k}.b.{stage}", x + PAD, at, width - 2 * PAD, label, share)
         at += ROW
     at += 6 if group.shares else 0

@@ -77,6 +77,7 @@ class Dashboard(ThreadingHTTPServer):
             raise ConfigError(
                 f"cannot listen on {host}:{port}: {error.strerror or error}. Name another --port; 0 takes a free one."
             ) from None
+        access.cookie = f"weft_{self.server_address[1]}"  # cookies know no ports: two dashboards must not share one
 
     @property
     def url(self) -> str:

@@ -40,6 +40,7 @@ class Chart {
     try {
       const data = await ask("/api/curves", { metric: this.metric, x: axis, run: this.page.shown(), points: Math.max(60, Math.round(this.box.clientWidth - 60)), from: zoom?.[0], to: zoom?.[1], together: together ? 1 : 0 });
       this.show(data);
+      if (this.metric === "return_mean") this.page.view?.legend?.();
     } catch (error) { this.note.textContent = error.message; }
     this.busy = false;
     if (this.stale && this.visible) this.load();

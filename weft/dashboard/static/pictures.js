@@ -51,7 +51,7 @@ function fieldPanel(svg, rounds, field, line, x, top, right, left, words) {
   for (const share of [0, 0.5, 1]) {
     const at = scale(low) + share * (scale(high) - scale(low)), value = log ? 10 ** at : at;
     svg.append(shape("line", { class: "gridline", x1: left, x2: right, y1: y(value), y2: y(value) }));
-    words(left - 6, y(value) + 4, short(value));
+    words(left - 6, y(value) + 4, short(Number(value.toPrecision(3))));
   }
   const stairs = (member) => {
     const points = [];

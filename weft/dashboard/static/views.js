@@ -12,13 +12,14 @@ class DataflowView {
     const key = (cls, words) => make("span", {}, make("i", { class: cls }), words);
     box.append(
       make("div", { class: "card" }, make("h2", {}, make("span", { text: "Dataflow" }), this.measured), this.scroll, this.advice,
-        make("div", { class: "legend" }, key("wide", "bytes a second, logarithmic"), key("k-ready", "at work"), key("k-starting", "starting"), key("k-gone", "gone"))),
+        this.legend = make("div", { class: "legend" }, key("wide", "bytes a second, logarithmic"), key("k-ready", "at work"), key("k-starting", "starting"), key("k-gone", "gone"))),
       make("div", { class: "two" }, make("div", { class: "card" }, make("h2", { text: "What happened" }), this.notes), make("div", { class: "card" }, make("h2", { text: "Samples" }), this.ledger)));
     if (page.picture) this.picture(page.picture);
   }
   picture(data) {
     this.scroll.classList.toggle("still", data.state !== "training");
     this.chart.draw(data.scene);
+    this.legend.hidden = !data.workers.length;
     if (!data.scene.shapes.length) this.scroll.replaceChildren(make("p", { class: "nothing", text: "This run has not recorded how it is laid out." }));
     const said = { now: data.state === "training" ? "measured over the last seconds" : "measured over its last seconds", "the run": "measured over the whole run" }[data.measured];
     this.measured.textContent = said || (data.live ? "one process: nothing travels between workers" : "");
@@ -72,10 +73,12 @@ class CurvesView {
     this.legend(); this.reload();
   }
   legend() {
-    this.keys.replaceChildren(...this.page.shown().map((id) => make("span", {}, make("i", { style: { background: colour(this.page.colourOf(id)) } }), this.page.nameOf(id))));
+    const groups = this.page.curves.together ? this.charts.get("return_mean")?.data?.series : null;
+    const rows = groups ? groups.map((s) => [s.run, s.label]) : this.page.shown().map((id) => [id, this.page.nameOf(id)]);
+    this.keys.replaceChildren(...rows.map(([id, words]) => make("span", {}, make("i", { style: { background: colour(this.page.colourOf(id)) } }), words)));
   }
   reload() { this.reset.hidden = !this.page.curves.zoom; for (const chart of this.charts.values()) chart.refresh(); }
-  records() { const now = Date.now(); if (now - (this.at || 0) > 1200) { this.at = now; this.reload(); } if (!this.metrics?.length) this.refresh(); }
+  records() { const now = Date.now(); if (now - (this.at || 0) > 1900) { this.at = now; this.reload(); } if (!this.metrics?.length) this.refresh(); }
   selected() { this.legend(); this.refresh(); }
   themed() { this.legend(); for (const chart of this.charts.values()) { chart.key = ""; chart.refresh(); } }
   close() { for (const chart of this.charts.values()) chart.close(); }
@@ -154,7 +157,7 @@ class PicturesView {
     }
     const best = Number.isInteger(run.summary.best) ? run.summary.best : run.record.best;
     const lineage = run.lineage.rounds ? lineagePicture(run.lineage, best) : null;
-    if (lineage) parts.push(make("div", { class: "card" }, make("h2", {}, "Lineage", make("small", { text: "darker: a higher return; arcs: copies; the line: the best member’s ancestry" })), make("div", { class: "scroll" }, lineage)));
+    if (lineage) parts.push(make("div", { class: "card" }, make("h2", {}, "Lineage", make("small", { text: "stronger: a higher return; arcs: copies; the line: the best member’s ancestry" })), make("div", { class: "scroll" }, lineage)));
     const payoffs = run.payoffs.versions ? payoffTable(run.payoffs) : null;
     if (payoffs) parts.push(make("div", { class: "card" }, make("h2", {}, "Pay-offs", make("small", { text: `part of ${figure(run.payoffs.games)} games of each pair that the row won` })), payoffs));
     box.append(...(parts.length ? parts : [make("p", { class: "nothing" }, "No videos, lineage or pay-offs here. ", make("code", { text: `weft eval ${run.name} --video` }), " records an episode.")]));

@@ -117,7 +117,7 @@ def _side(opponent: Run | Algorithm, group: EnvSpec) -> tuple[Any, Any]:
     if isinstance(opponent, Algorithm):
         return _bound(opponent, group), ()
     algorithm, params = opponent._named("") if not opponent.teams else (None, None)
-    if algorithm is None or not algorithm.spec.environment.agents:
+    if algorithm is None or params is None or not algorithm.spec.environment.agents:
         raise ConfigError(
             f"the opponent, run {opponent.folder.name!r}, has no one policy for all agents of {group.name!r}"
         )
