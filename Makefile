@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP_FLAGS := --quiet --disable-pip-version-check --no-compile
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: train test slow bench clean help
+.PHONY: train test slow bench docs clean help
 
 help: ## what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -36,6 +36,11 @@ slow: $(VENV)/.dev ## the tests that `make test` leaves out because they take lo
 
 bench: $(VENV)/.dev ## every benchmark that runs here, as one table
 	$(BIN)/python -m benchmarks
+
+docs: pyproject.toml ## build the site from docs/ into site/, strictly
+	@test -x $(BIN)/weft || $(MAKE) --no-print-directory $(BIN)/weft
+	$(BIN)/python -m pip install $(PIP_FLAGS) -e '.[docs]'
+	$(BIN)/python docs/site.py site
 
 clean: ## remove what the two commands made, runs excepted
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -83,8 +83,8 @@ class Parsed(Exception):
 
 
 @pytest.fixture
-def begins_nothing(monkeypatch):
-    """Commands are parsed in full, and stop where they would do something."""
+def begins_nothing(monkeypatch, tmp_path):
+    """Commands are parsed in full, and stop where they would do something. ``corridor`` is what weft init makes."""
     import weft.cli.chaos
     import weft.cli.checkpoints
     import weft.cli.doctor
@@ -100,6 +100,8 @@ def begins_nothing(monkeypatch):
     import weft.cli.train
     import weft.runtimes.loop.train  # before prepare is replaced: it would keep what it found
     import weft.runtimes.prepare.config
+
+    weft.cli.init._init(tmp_path / "corridor")
 
     def stop(*args, **options):
         raise Parsed
@@ -119,7 +121,9 @@ def begins_nothing(monkeypatch):
     monkeypatch.setattr(weft.cli.show, "_draw_run", stop)
     monkeypatch.setattr(weft.cli.lists, "_envs", stop)
     monkeypatch.setattr(weft.runtimes.prepare.config, "prepare", stop)
-    monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])  # where readers are, for examples.NAME
+    monkeypatch.setattr(
+        sys, "path", [str(ROOT), str(tmp_path / "corridor"), *sys.path]
+    )  # where readers are, for examples.NAME
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -175,7 +175,10 @@ def test_the_same_actions_without_weft_and_without_jax(case, tmp_path):
         assert np.array_equal(got, wanted)
 
 
-@pytest.mark.parametrize("case", ["cnn", "gru", "sac"])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("case", ["gru", pytest.param("cnn", marks=SLOW), pytest.param("sac", marks=SLOW)])
 def test_the_same_actions_in_jax_without_weft(case, tmp_path):
     name, environment, fields = CASES[case]
     policy, source = policy_of(name, environment, **fields)
