@@ -29,10 +29,6 @@ SILENT_SECONDS = 2.0
 """After so long without a word what a host's workers do is not known, and they are not blamed for standing still."""
 
 
-class HostLost(Exception):
-    """A host is gone while it was asked something."""
-
-
 class Cluster:
     """Hosts from a provider. ``take`` gets, in a thread of its own, what must not wait; the rest is in ``words``."""
 
@@ -48,7 +44,6 @@ class Cluster:
         self._answered = threading.Condition()
         self._numbers = itertools.count()
         self._board: Switchboard | None = None
-        self._doubted: dict[int, float] = {}  # since when a host's line has been broken
 
     @property
     def machine(self) -> Machine:
@@ -141,6 +136,11 @@ class Cluster:
                 self.lost[host] = broken or f"nothing was heard of it for {now - heard:.0f} s"
                 found.append(host)
         return found
+
+    def give_up(self, hosts: set[int], why: str) -> None:
+        """Count hosts as lost that were not to be had."""
+        self.started |= hosts
+        self.lost |= dict.fromkeys(hosts, why)
 
     def is_silent(self, host: int) -> bool:
         """Whether its workers' words are old."""

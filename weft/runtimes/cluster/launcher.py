@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.delivery import Delivery
-from weft.core.errors import ChannelError
+from weft.core.errors import ChannelError, ConfigError, WorkerFailed
 from weft.core.recipe import script_path, to_recipe
 from weft.runtimes.cluster.channels import binder, within
 from weft.runtimes.cluster.cluster import Cluster
@@ -34,8 +34,6 @@ from weft.streams.channel import ChannelSpec
 
 CLOSE_SECONDS = 20.0
 """The time that agents have to end their workers."""
-
-FLUSH_SECONDS = 5.0
 
 _runs = iter(range(1 << 62))
 
@@ -145,12 +143,20 @@ class ClusterLauncher:
 
     def _move(self) -> None:
         """Place the workers of lost hosts anew, and tell the others where their peers are now."""
-        gone = set(self.cluster.lost)
-        homeless = {w.index for w in self.blueprint.workers if w.host in gone} - set(self.children)
+        homeless = {w.index for w in self.blueprint.workers if w.host in self.cluster.lost} - set(self.children)
         if not homeless - self._without:
             return
         before = set(self._hosts)
-        blueprint, without = move(self._drafted, self.blueprint, gone, set(self.children))
+        while True:
+            blueprint, without = move(self._drafted, self.blueprint, set(self.cluster.lost), set(self.children))
+            needed = {h: s for h, s in shares(blueprint).items() if h not in self.cluster.lost}
+            new = set(needed) - self.cluster.started
+            try:
+                self.cluster.start(needed)
+                break
+            except ConfigError as error:  # a host without an agent so far, which is not to be had
+                self.warn(str(error))
+                self.cluster.give_up(new, str(error))
         self._without = set(without)
         self.blueprint = blueprint
         moved = {w for w in homeless if w not in self._without}
@@ -160,7 +166,6 @@ class ClusterLauncher:
                 self._bound.pop(wire.name, None)
                 self._exports.pop(wire.name, None)
                 self._adopters.pop(wire.name, None)
-        self.cluster.start({host: share for host, share in shares(blueprint).items() if host not in self.cluster.lost})
         recipe = to_recipe(blueprint)
         for host in self._hosts:
             if host in before:
@@ -281,9 +286,12 @@ class ClusterLauncher:
         if self.account.fd < 0:
             return
         if self._began:
-            answers = self.cluster.ask({host: {} for host in self.cluster.alive}, "close", CLOSE_SECONDS)
-            for host, answer in answers.items():
-                self._keep_logs(host, answer.body["logs"])
+            try:
+                answers = self.cluster.ask({host: {} for host in self.cluster.alive}, "close", CLOSE_SECONDS)
+                for host, answer in answers.items():
+                    self._keep_logs(host, answer.body["logs"])
+            except WorkerFailed as error:  # its agent ends them by itself, when its time without us is up
+                self.warn(f"{error}: its workers end without being told")
         self.cluster.take = lambda host, message: None
         self.children = {}
         self.account.close()
