@@ -40,6 +40,7 @@ class Cluster:
         self.started: set[int] = set()
         self.lost: dict[int, str] = {}  # and why
         self._reported: dict[int, dict[str, Any]] = {}
+        self._broke: dict[int, str] = {}  # what agents said before they left
         self._answers: dict[int, LinkMessage] = {}
         self._answered = threading.Condition()
         self._numbers = itertools.count()
@@ -127,7 +128,7 @@ class Cluster:
         now, found = time.monotonic(), []
         for host, why in self.provider.gone():
             if host in self.started and host not in self.lost:
-                self.lost[host] = why
+                self.lost[host] = self._broke.get(host, why)
                 found.append(host)
         for host in self.alive:
             heard = self._board.heard_at.get(host)
@@ -168,6 +169,8 @@ class Cluster:
                     self.take(host, message)
                     self._answers[message.body["id"]] = message
                     self._answered.notify_all()
+            case "broke":
+                self._broke[host] = str(message.body["why"])
             case "idle":
                 pass
             case _:

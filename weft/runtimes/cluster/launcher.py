@@ -72,7 +72,8 @@ class ClusterLauncher:
         self._without: set[int] = set()
         self.blueprint = self._place()
         self._owned: dict[int, Owned] = {}
-        self._begun: dict[int, list[int]] = {}
+        self._begun = begun(self.blueprint)
+        self._told: dict[tuple[int, int], list[int]] = {}  # what was told of it, from host to host
         self._common = {**common, "script": script_path(), "sys_path": sys.path}
         cluster.take = self._take
         self._began = False
@@ -111,7 +112,6 @@ class ClusterLauncher:
             "begin",
             {**body, "within": here, "logs": str(self.logs.absolute()), "limit": limit, "variables": _variables()},
         )
-        self._begun[host] = begun(self.blueprint, host)
 
     def _join_up(self) -> None:
         """Have each channel between hosts bound where its binding end is, and known where the other ends are."""
@@ -158,7 +158,7 @@ class ClusterLauncher:
                 self.warn(str(error))
                 self.cluster.give_up(new, str(error))
         self._without = set(without)
-        self.blueprint = blueprint
+        self.blueprint, self._begun = blueprint, begun(blueprint)
         moved = {w for w in homeless if w not in self._without}
         for wire in blueprint.wires:  # what was within a lost host is made anew where both ends are now
             ends = {blueprint.sides[s].worker for s in (wire.writer, *wire.readers)}
@@ -171,7 +171,6 @@ class ClusterLauncher:
             if host in before:
                 here = within(blueprint, host, self._exports)
                 self.cluster.say(host, "rejoin", {"blueprint": recipe, "within": here})
-                self._begun[host] = begun(blueprint, host)
             else:
                 self._begin_on(host)
         self._join_up()
@@ -333,11 +332,11 @@ class ClusterLauncher:
 
     def _tell_begun(self, reported: int) -> None:
         """Let other hosts know what is being built for their learners."""
-        for host, wires in self._begun.items():
-            mine = [w for w in wires if self.blueprint.host_of(self.blueprint.wires[w].writer) == reported]
-            if mine and host in self.cluster.alive:
-                versions = self.account.wires[mine, OfWire.BEGUN]
-                self.cluster.say(host, "begun", {}, [np.array(mine, np.int64), np.array(versions, np.int64)])
+        for host, wires in self._begun.get(reported, {}).items():
+            versions = self.account.wires[wires, OfWire.BEGUN].tolist()
+            if host in self.cluster.alive and self._told.get((reported, host)) != versions:
+                self._told[reported, host] = versions
+                self.cluster.say(host, "begun", {}, [np.array(wires, np.int64), np.array(versions, np.int64)])
 
     def _of(self, worker: int) -> Owned:
         if worker not in self._owned:

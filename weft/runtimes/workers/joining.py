@@ -33,7 +33,7 @@ def join_replicas(
         rank,
         initialization_timeout=60,
         coordinator_bind_address=coordinator,  # by itself it would be reached from other machines
-        **({"heartbeat_timeout_seconds": MISSED_SECONDS} if between_hosts else {}),
+        heartbeat_timeout_seconds=MISSED_SECONDS if between_hosts else 100,
     )
 
 
