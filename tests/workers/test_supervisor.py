@@ -18,6 +18,7 @@ from weft.runtimes.workers.control.supervisor import (
     Doubt,
     Fail,
     Failed,
+    Homeless,
     Hung,
     Kill,
     Ready,
@@ -302,3 +303,15 @@ def test_in_lockstep_every_worker_is_needed():
     for _ in range(MAX_FAST_CRASHES - 1):
         assert kinds(crash(supervisor, named["env-0"])) == [Tell, Recover]
     assert kinds(crash(supervisor, named["env-0"])) == [Fail]
+
+
+def test_a_worker_that_finds_no_host_is_done_without_and_the_last_of_its_kind_ends_the_run():
+    supervisor, named = supervised()
+    (tell,) = supervisor.handle(Homeless(named["env-0"], "h1"))
+    assert isinstance(tell, Tell)
+    assert "env-0 was lost with host h1, and no other host has room for it; the others go on" in tell.text
+    assert supervisor.given_up == {named["env-0"]}
+    for last in ("env-1", "act-0", "learn-0"):
+        (fail,) = supervisor.handle(Homeless(named[last], "h1"))
+        assert isinstance(fail, Fail)
+        assert "cannot go on without it" in fail.reason

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from weft.core.errors import ConfigError
 from weft.core.keywords import split, takes
 from weft.core.recipe import refuse_while_importing
 from weft.envs.protocol import EnvLike
@@ -59,6 +60,8 @@ def train_population(
     config: RunConfig, settings: Settings, asked: SweepConfig | PbtConfig, vary: Mapping[str, Any]
 ) -> Population:
     """Carry a population out, or on. One that is finished comes back as it is. Raises WeftError."""
+    if settings.on != "local":
+        raise ConfigError(f"on={settings.on!r}: a population trains on this machine only. Drop it.")
     planned = plan_population(config, asked, vary)
     prepared = planned.prepared
     if settings.wandb is not None:

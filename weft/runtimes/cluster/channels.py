@@ -47,6 +47,7 @@ class HostChannels:
         interface: str,
     ) -> None:
         self.blueprint, self._launcher, self._specs = blueprint, launcher, specs
+        self._wires = {wire.name: wire for wire in blueprint.wires}
         self._host, self._interface = host, interface
         self._adopted: dict[str, Adopted] = {}
         self._relays: dict[str, tuple[Relay, Created]] = {}
@@ -54,6 +55,7 @@ class HostChannels:
     def rejoin(self, blueprint: Blueprint, within: list[str]) -> None:
         """Workers are placed otherwise now; ``within``: see there."""
         self.blueprint = blueprint
+        self._wires = {wire.name: wire for wire in blueprint.wires}
         for name in within:
             self._make_local(name)
 
@@ -66,7 +68,7 @@ class HostChannels:
         """Listen for these channels; by name: place, token and keys. ``asked``: token and keys that they had before."""
         found = {}
         for name, before in asked.items():
-            wire, spec = self.blueprint.wire(name), replace(self._specs[name], scheme="tcp", address="")
+            wire, spec = self._wires[name], replace(self._specs[name], scheme="tcp", address="")
             token, keys = ("", None) if before is None else (before[0], bytes.fromhex(before[1]))
             created = create_between(spec, self._interface, token, keys)
             if wire.delivery is Delivery.LATEST:
@@ -86,7 +88,7 @@ class HostChannels:
         """Connect to these; returns what workers must be told of it: worker, wire, place."""
         moved = []
         for name, (place, token, keys) in exported.items():
-            wire, spec = self.blueprint.wire(name), replace(self._specs[name], scheme="tcp", address="")
+            wire, spec = self._wires[name], replace(self._specs[name], scheme="tcp", address="")
             if name in self._adopted:
                 self._adopted[name].move(place)
             else:
@@ -122,7 +124,7 @@ class HostChannels:
         """A channel within this host, where there is none yet."""
         from weft.streams.registry import create
 
-        scheme = self.blueprint.wire(name).scheme
+        scheme = self._wires[name].scheme
         known = self._launcher.channels.get(name)
         if scheme != "inproc" and (known is None or known.spec.scheme != scheme):
             self._launcher.join(create(replace(self._specs[name], scheme=scheme, address="")))

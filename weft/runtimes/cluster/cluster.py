@@ -29,10 +29,6 @@ SILENT_SECONDS = 2.0
 """After so long without a word what a host's workers do is not known, and they are not blamed for standing still."""
 
 
-class HostLost(Exception):
-    """A host is gone while it was asked something."""
-
-
 class Cluster:
     """Hosts from a provider. ``take`` gets, in a thread of its own, what must not wait; the rest is in ``words``."""
 
@@ -44,11 +40,11 @@ class Cluster:
         self.started: set[int] = set()
         self.lost: dict[int, str] = {}  # and why
         self._reported: dict[int, dict[str, Any]] = {}
+        self._broke: dict[int, str] = {}  # what agents said before they left
         self._answers: dict[int, LinkMessage] = {}
         self._answered = threading.Condition()
         self._numbers = itertools.count()
         self._board: Switchboard | None = None
-        self._doubted: dict[int, float] = {}  # since when a host's line has been broken
 
     @property
     def machine(self) -> Machine:
@@ -132,7 +128,7 @@ class Cluster:
         now, found = time.monotonic(), []
         for host, why in self.provider.gone():
             if host in self.started and host not in self.lost:
-                self.lost[host] = why
+                self.lost[host] = self._broke.get(host, why)
                 found.append(host)
         for host in self.alive:
             heard = self._board.heard_at.get(host)
@@ -141,6 +137,11 @@ class Cluster:
                 self.lost[host] = broken or f"nothing was heard of it for {now - heard:.0f} s"
                 found.append(host)
         return found
+
+    def give_up(self, hosts: set[int], why: str) -> None:
+        """Count hosts as lost that were not to be had."""
+        self.started |= hosts
+        self.lost |= dict.fromkeys(hosts, why)
 
     def is_silent(self, host: int) -> bool:
         """Whether its workers' words are old."""
@@ -168,6 +169,8 @@ class Cluster:
                     self.take(host, message)
                     self._answers[message.body["id"]] = message
                     self._answered.notify_all()
+            case "broke":
+                self._broke[host] = str(message.body["why"])
             case "idle":
                 pass
             case _:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.delivery import Delivery
-from weft.core.errors import ChannelError
+from weft.core.errors import ChannelError, ConfigError, WorkerFailed
 from weft.core.recipe import script_path, to_recipe
 from weft.runtimes.cluster.channels import binder, within
 from weft.runtimes.cluster.cluster import Cluster
@@ -34,8 +34,6 @@ from weft.streams.channel import ChannelSpec
 
 CLOSE_SECONDS = 20.0
 """The time that agents have to end their workers."""
-
-FLUSH_SECONDS = 5.0
 
 _runs = iter(range(1 << 62))
 
@@ -74,7 +72,8 @@ class ClusterLauncher:
         self._without: set[int] = set()
         self.blueprint = self._place()
         self._owned: dict[int, Owned] = {}
-        self._begun: dict[int, list[int]] = {}
+        self._begun = begun(self.blueprint)
+        self._told: dict[tuple[int, int], list[int]] = {}  # what was told of it, from host to host
         self._common = {**common, "script": script_path(), "sys_path": sys.path}
         cluster.take = self._take
         self._began = False
@@ -113,7 +112,6 @@ class ClusterLauncher:
             "begin",
             {**body, "within": here, "logs": str(self.logs.absolute()), "limit": limit, "variables": _variables()},
         )
-        self._begun[host] = begun(self.blueprint, host)
 
     def _join_up(self) -> None:
         """Have each channel between hosts bound where its binding end is, and known where the other ends are."""
@@ -145,14 +143,22 @@ class ClusterLauncher:
 
     def _move(self) -> None:
         """Place the workers of lost hosts anew, and tell the others where their peers are now."""
-        gone = set(self.cluster.lost)
-        homeless = {w.index for w in self.blueprint.workers if w.host in gone} - set(self.children)
+        homeless = {w.index for w in self.blueprint.workers if w.host in self.cluster.lost} - set(self.children)
         if not homeless - self._without:
             return
         before = set(self._hosts)
-        blueprint, without = move(self._drafted, self.blueprint, gone, set(self.children))
+        while True:
+            blueprint, without = move(self._drafted, self.blueprint, set(self.cluster.lost), set(self.children))
+            needed = {h: s for h, s in shares(blueprint).items() if h not in self.cluster.lost}
+            new = set(needed) - self.cluster.started
+            try:
+                self.cluster.start(needed)
+                break
+            except ConfigError as error:  # a host without an agent so far, which is not to be had
+                self.warn(str(error))
+                self.cluster.give_up(new, str(error))
         self._without = set(without)
-        self.blueprint = blueprint
+        self.blueprint, self._begun = blueprint, begun(blueprint)
         moved = {w for w in homeless if w not in self._without}
         for wire in blueprint.wires:  # what was within a lost host is made anew where both ends are now
             ends = {blueprint.sides[s].worker for s in (wire.writer, *wire.readers)}
@@ -160,13 +166,11 @@ class ClusterLauncher:
                 self._bound.pop(wire.name, None)
                 self._exports.pop(wire.name, None)
                 self._adopters.pop(wire.name, None)
-        self.cluster.start({host: share for host, share in shares(blueprint).items() if host not in self.cluster.lost})
         recipe = to_recipe(blueprint)
         for host in self._hosts:
             if host in before:
                 here = within(blueprint, host, self._exports)
                 self.cluster.say(host, "rejoin", {"blueprint": recipe, "within": here})
-                self._begun[host] = begun(blueprint, host)
             else:
                 self._begin_on(host)
         self._join_up()
@@ -281,9 +285,12 @@ class ClusterLauncher:
         if self.account.fd < 0:
             return
         if self._began:
-            answers = self.cluster.ask({host: {} for host in self.cluster.alive}, "close", CLOSE_SECONDS)
-            for host, answer in answers.items():
-                self._keep_logs(host, answer.body["logs"])
+            try:
+                answers = self.cluster.ask({host: {} for host in self.cluster.alive}, "close", CLOSE_SECONDS)
+                for host, answer in answers.items():
+                    self._keep_logs(host, answer.body["logs"])
+            except WorkerFailed as error:  # its agent ends them by itself, when its time without us is up
+                self.warn(f"{error}: its workers end without being told")
         self.cluster.take = lambda host, message: None
         self.children = {}
         self.account.close()
@@ -325,11 +332,11 @@ class ClusterLauncher:
 
     def _tell_begun(self, reported: int) -> None:
         """Let other hosts know what is being built for their learners."""
-        for host, wires in self._begun.items():
-            mine = [w for w in wires if self.blueprint.host_of(self.blueprint.wires[w].writer) == reported]
-            if mine and host in self.cluster.alive:
-                versions = self.account.wires[mine, OfWire.BEGUN]
-                self.cluster.say(host, "begun", {}, [np.array(mine, np.int64), np.array(versions, np.int64)])
+        for host, wires in self._begun.get(reported, {}).items():
+            versions = self.account.wires[wires, OfWire.BEGUN].tolist()
+            if host in self.cluster.alive and self._told.get((reported, host)) != versions:
+                self._told[reported, host] = versions
+                self.cluster.say(host, "begun", {}, [np.array(wires, np.int64), np.array(versions, np.int64)])
 
     def _of(self, worker: int) -> Owned:
         if worker not in self._owned:

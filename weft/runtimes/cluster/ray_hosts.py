@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -39,7 +38,7 @@ class RayHosts:
             _check_answers(address)
         self._ray = _import_ray()
         self._trusted, self._ours, self._connected = trust_network, False, False
-        self._group: Any = None
+        self._groups: list[Any] = []
         self._actors: dict[int, Any] = {}
         self._watches: dict[int, Any] = {}
         self._nodes: list[str] = []  # Ray's ids, by host
@@ -129,8 +128,9 @@ class RayHosts:
             share = shares[invitation.host]
             bundles.append({"CPU": share.cores} | ({"GPU": share.gpus} if share.gpus else {}))
             where.append({"ray.io/node-id": self._nodes[invitation.host]})
-        self._group = placement_group(bundles, strategy="PACK", bundle_label_selector=where)
-        if not self._group.wait(RESERVE_SECONDS):
+        group = placement_group(bundles, strategy="PACK", bundle_label_selector=where)
+        self._groups.append(group)
+        if not group.wait(RESERVE_SECONDS):
             free = {k: v for k, v in self._ray.available_resources().items() if k in ("CPU", "GPU")}
             raise ConfigError(
                 f"the Ray cluster has not given {bundles} within {RESERVE_SECONDS:.0f} s; of all its nodes {free} are "
@@ -143,7 +143,7 @@ class RayHosts:
                 num_gpus=bundle.get("GPU", 0),
                 max_restarts=0,
                 max_concurrency=2,
-                scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, at),
+                scheduling_strategy=PlacementGroupSchedulingStrategy(group, at),
             )
             made = actor.remote(invitation.to_json())
             self._actors[invitation.host], self._watches[invitation.host] = made, made.watch.remote()
@@ -172,12 +172,12 @@ class RayHosts:
             with suppress(Exception):
                 self._ray.kill(actor)
         self._actors, self._watches = {}, {}
-        if self._group is not None:
+        for group in self._groups:
             with suppress(Exception):
                 from ray.util.placement_group import remove_placement_group
 
-                remove_placement_group(self._group)
-            self._group = None
+                remove_placement_group(group)
+        self._groups = []
         if self._connected:
             self._connected = False
             self._ray.shutdown()
@@ -190,7 +190,6 @@ class _HostActor:
         from weft.runtimes.cluster.processes import start_agent
 
         os.environ.pop("OMP_NUM_THREADS", None)  # Ray's: the launcher decides for each worker
-        self._ended = threading.Event()
         self._agent = start_agent(Invitation(**invitation), outlives_thread=True)
 
     def watch(self) -> str:

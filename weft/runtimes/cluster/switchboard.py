@@ -132,9 +132,14 @@ class Switchboard:
         elif peer not in self._hosts:
             return
         host = self._hosts[peer]
+        if host in self.broken:
+            return
         if number != self._expected.get(peer, 0):
             self.broken[host] = f"message {number} came where {self._expected.get(peer, 0)} was expected"
             return
         self._expected[peer] = number + 1
         self.heard_at[host] = time.monotonic()
-        self._deliver(host, message)
+        try:
+            self._deliver(host, message)
+        except (ValueError, KeyError, TypeError, IndexError) as error:  # of one host: the others go on
+            self.broken[host] = f"what it says makes no sense: {error!r}"

@@ -93,10 +93,14 @@ class Owned:
         return np.concatenate([np.asarray(part).reshape(-1) for part in parts])
 
 
-def begun(blueprint: Blueprint, host: int) -> list[int]:
-    """The counted wires that come to ``host`` from others: its learners look at what is being built for them."""
-    return [
-        wire.index
-        for wire in blueprint.wires
-        if wire.samples and blueprint.host_of(wire.writer) != host and host in blueprint.hosts_of(wire)
-    ]
+def begun(blueprint: Blueprint) -> dict[int, dict[int, list[int]]]:
+    """By the host of their writers and that of their readers, the counted wires between two hosts.
+
+    Learners look at what is being built for them.
+    """
+    found: dict[int, dict[int, list[int]]] = {}
+    for wire in blueprint.wires:
+        source = blueprint.host_of(wire.writer)
+        for host in blueprint.hosts_of(wire) - {source} if wire.samples else ():
+            found.setdefault(source, {}).setdefault(host, []).append(wire.index)
+    return found

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from functools import partial
 from importlib import import_module
-from typing import Any
 
 LOOPBACK = "127.0.0.1"
 
@@ -28,14 +27,13 @@ def join_replicas(
     if cpu:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         _keep_gloo_to(interface)
-    patience: dict[str, Any] = {"heartbeat_timeout_seconds": MISSED_SECONDS} if between_hosts else {}
     jax.distributed.initialize(
         coordinator,
         replicas,
         rank,
         initialization_timeout=60,
         coordinator_bind_address=coordinator,  # by itself it would be reached from other machines
-        **patience,
+        heartbeat_timeout_seconds=MISSED_SECONDS if between_hosts else 100,
     )
 
 
