@@ -136,8 +136,8 @@ def evaluate_against(
     else:
         name, _, which = opponent.partition("@")
         other = opened(name, which or "latest")
-    played = {"policy": policy, "episodes": episodes, "greedy": greedy}
-    return one.folder, play_against(one, other, seed=one.summary["seed"] if seed is None else seed, **played)
+    at = int(one.summary["seed"]) if seed is None else seed
+    return one.folder, play_against(one, other, policy=policy, episodes=episodes, seed=at, greedy=greedy)
 
 
 def tag(
