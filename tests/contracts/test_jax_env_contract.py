@@ -12,11 +12,12 @@ import pytest
 
 from weft.core.specs import Box, Discrete, EnvSpec, MultiBinary, MultiDiscrete, SpaceTree
 from weft.core.types import Timestep
-from weft.envs import builtin, gymnax
+from weft.envs import builtin, gymnax, jaxmarl
 from weft.envs.autoreset import advance, begin
 from weft.envs.protocol import JaxEnv, Transition
 
-NAMES = [*(f"weft:{name}" for name in builtin.BUILTIN), "gymnax:CartPole-v1", "gymnax:Breakout-MinAtar"]
+OTHERS = ("jaxmarl:MPE_simple_spread_v3",)  # Pgx's games say no limit: tests/envs/test_pgx_and_jaxmarl.py
+NAMES = [*(f"weft:{name}" for name in builtin.BUILTIN), "gymnax:CartPole-v1", "gymnax:Breakout-MinAtar", *OTHERS]
 BATCH = 4
 STARTS = 512
 ALWAYS_ALIKE = {"weft:TwoStep-v0"}  # nothing is drawn at its reset
@@ -35,7 +36,8 @@ class Play(NamedTuple):
 @cache
 def made(name: str) -> JaxEnv:
     scheme, _, rest = name.partition(":")
-    return builtin.load(rest) if scheme == "weft" else gymnax.load(rest)
+    loads: Any = {"weft": builtin.load, "gymnax": gymnax.load, "jaxmarl": jaxmarl.load}
+    return loads[scheme](rest)
 
 
 def draw(space: Any, key: jax.Array) -> Any:

@@ -107,6 +107,7 @@ def begins_nothing(monkeypatch, tmp_path):
         raise Parsed
 
     monkeypatch.setattr(weft.cli.train, "_train", stop)
+    monkeypatch.setattr(weft.cli.evaluate, "_match", stop)
     monkeypatch.setattr(weft.cli.chaos, "storm", stop)
     monkeypatch.setattr(weft.cli.checkpoints, "_check", stop)
     monkeypatch.setattr(weft.cli.doctor, "_look", stop)

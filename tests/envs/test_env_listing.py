@@ -20,7 +20,7 @@ def test_usable_ones_have_nothing_to_install_and_the_others_do():
     for row in listed:
         assert bool(row.install) != row.usable, row
         assert row.summary
-        assert row.kind in ("weft", "gymnasium", "gymnax", "pettingzoo", "yours")
+        assert row.kind in ("weft", "gymnasium", "gymnax", "pgx", "jaxmarl", "pettingzoo", "yours")
 
 
 def test_each_kind_is_there():

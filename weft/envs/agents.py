@@ -97,7 +97,7 @@ def agents_spec(
         team: EnvSpec.of_agents(
             name, specs[agents[0]], [str(agent) for agent in agents], state=told, changing=changing, pure=False
         )
-        for team, agents in _teams(specs).items()
+        for team, agents in teams_of(specs).items()
     }
     return next(iter(groups.values())) if len(groups) == 1 else EnvSpec.of_teams(name, groups)
 
@@ -165,7 +165,7 @@ def _plain(bound: Any) -> Any:
     return bound.item() if np.ndim(bound) == 0 else bound
 
 
-def _teams(specs: Mapping[AgentId, EnvSpec]) -> dict[str, list[AgentId]]:
+def teams_of(specs: Mapping[AgentId, EnvSpec]) -> dict[str, list[AgentId]]:
     """The groups by their names, in the order of their first agents."""
     groups: list[tuple[str, EnvSpec, list[AgentId]]] = []
     for agent, spec in specs.items():

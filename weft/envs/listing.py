@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as GymSpec
@@ -17,7 +17,7 @@ class EnvListing:
     """One line of the list: an environment, or a family that is not installed (``ALE/*``)."""
 
     name: str  # as `weft train` takes it
-    kind: str  # "weft", "gymnasium", "gymnax", "pettingzoo", "yours"
+    kind: str  # "weft", "gymnasium", "gymnax", "pgx", "jaxmarl", "pettingzoo", "yours"
     summary: str
     usable: bool
     install: str = ""  # the command that makes it usable
@@ -41,10 +41,10 @@ _FAMILIES = {  # by the package within gymnasium.envs
 
 
 def usable(all_versions: bool = False) -> list[EnvListing]:
-    """Every environment that Weft knows of: built-ins, Gymnasium's, gymnax's, PettingZoo's, then how to add your own.
+    """Every environment that Weft knows of: built-ins, Gymnasium's, those of other packages, then how to add your own.
 
     Nothing is made, so that one listed as usable may still fail to start. Of each Gymnasium id only the latest
-    version is listed unless ``all_versions``. Loads gymnax (and JAX) where it is installed.
+    version is listed unless ``all_versions``. Loads gymnax, Pgx and JaxMARL (and JAX) where installed.
     """
     own = EnvListing(
         "package.module:factory",
@@ -52,7 +52,7 @@ def usable(all_versions: bool = False) -> list[EnvListing]:
         "a function that makes a gymnasium.Env, a PettingZoo or a JAX environment",
         True,
     )
-    return [*_builtins(), *_gymnasium(all_versions), *_gymnax(), *_pettingzoo(), own]
+    return [*_builtins(), *_gymnasium(all_versions), *_gymnax(), *_in_jax(), *_pettingzoo(), own]
 
 
 def _builtins() -> list[EnvListing]:
@@ -99,6 +99,23 @@ def _gymnax() -> list[EnvListing]:
     except ConfigError as error:
         return [EnvListing("gymnax:*", "gymnax", str(error).partition(". ")[0], False, "pip install 'weft[gymnax]'")]
     return [EnvListing(f"gymnax:{name}", "gymnax", "in JAX", True) for name in names]
+
+
+def _in_jax() -> list[EnvListing]:
+    """Pgx's and JaxMARL's."""
+    rows: list[EnvListing] = []
+    for scheme, summary in (("pgx", "a game, in JAX"), ("jaxmarl", "several agents, in JAX")):
+        missing = EnvListing(f"{scheme}:*", scheme, summary, False, f"pip install 'weft[{scheme}]'")
+        if not _installed(scheme):
+            rows.append(missing)
+            continue
+        try:
+            names = importlib.import_module(f"weft.envs.{scheme}").names()
+        except Exception as error:  # whatever its import raises
+            rows.append(replace(missing, summary=f"installed, but cannot be imported: {type(error).__name__}: {error}"))
+            continue
+        rows += [EnvListing(f"{scheme}:{name}", scheme, summary, True) for name in names]
+    return rows
 
 
 def _pettingzoo() -> list[EnvListing]:

@@ -21,6 +21,8 @@ from weft.envs.protocol import VECTOR_MODES, EnvLike, EnvSource, JaxEnv
 SCHEMES: Mapping[str, str] = {
     "weft": "built in, in JAX",
     "gymnax": "of the gymnax package, in JAX",
+    "pgx": "games of the Pgx package, in JAX",
+    "jaxmarl": "of the JaxMARL package, in JAX, several agents",
     "pettingzoo": "of PettingZoo and mpe2, several agents",
 }
 """What may stand before the colon of a name; any other word is a module of yours."""
@@ -32,11 +34,11 @@ LATER = ("brax", "envpool")
 def open_environment(env: EnvLike, *, vector: str = "auto", **options: Any) -> EnvSource:
     """The source of an environment: its spec, and how to make it. A host environment is made once, checked and closed.
 
-    ``env`` is a Gymnasium id, ``weft:NAME``, ``gymnax:NAME``, ``pettingzoo:NAME``, ``package.module:factory``, a
-    function that makes one environment, a JAX environment, or a source (returned as it is). ``options`` go to
-    ``gymnasium.make``, to the factory, or to the built-in's class. ``vector``: ``"native"`` takes the vector
-    environment that an id registers, ``"each"`` our own vectoriser, ``"auto"`` the native one where there is one that
-    takes the options.
+    ``env`` is a Gymnasium id, ``weft:NAME``, ``gymnax:NAME``, ``pgx:NAME``, ``jaxmarl:NAME``, ``pettingzoo:NAME``,
+    ``package.module:factory``, a function that makes one environment, a JAX environment, or a source (returned as it
+    is). ``options`` go to ``gymnasium.make``, to ``jaxmarl.make``, to the factory, or to the built-in's class.
+    ``vector``: ``"native"`` takes the vector environment that an id registers, ``"each"`` our own vectoriser,
+    ``"auto"`` the native one where there is one that takes the options.
     """
     if vector not in VECTOR_MODES:
         raise UnknownName("vector mode", vector, VECTOR_MODES)
@@ -73,6 +75,17 @@ def _by_name(name: str, vector: str, options: Mapping[str, Any]) -> EnvSource:
         _no_options(name, options)
         loaded = gymnax.load(rest)
         return EnvSource(name, loaded.spec, pure=loaded)
+    if scheme == "pgx":
+        from weft.envs import pgx
+
+        _no_options(name, options)
+        game = pgx.load(rest)
+        return EnvSource(name, game.spec, pure=game)
+    if scheme == "jaxmarl":
+        from weft.envs import jaxmarl
+
+        several = jaxmarl.load(rest, **options)
+        return EnvSource(name, several.spec, pure=several)
     if scheme == "pettingzoo":
         return open_pettingzoo(name, options, vector)
     if scheme in LATER:
@@ -89,7 +102,7 @@ def _by_name(name: str, vector: str, options: Mapping[str, Any]) -> EnvSource:
 def modules_of(name: str) -> list[str]:
     """The module that opening an environment by its name would import, but for those that names are built in for.
 
-    None for ``weft:``, ``gymnax:``, ``pettingzoo:``, Gymnasium's own ids and ALE's. Imports nothing.
+    None for ``weft:`` and the other schemes, Gymnasium's own ids and ALE's. Imports nothing.
     """
     scheme, colon, _ = name.partition(":")
     if colon:

@@ -116,14 +116,15 @@ def _side(opponent: Run | Algorithm, group: EnvSpec) -> tuple[Any, Any]:
     """What acts for all agents of a group, and its params."""
     if isinstance(opponent, Algorithm):
         return _bound(opponent, group), ()
-    algorithm, params = opponent._named("") if not opponent.teams else (None, None)
-    if algorithm is None or params is None or not algorithm.spec.environment.agents:
+    found: tuple[Any, Any] = (None, None) if opponent.teams else opponent._named("")
+    algorithm, params = found
+    if algorithm is None or not algorithm.spec.environment.agents:
         raise ConfigError(
             f"the opponent, run {opponent.folder.name!r}, has no one policy for all agents of {group.name!r}"
         )
     _alike(opponent, algorithm.spec.environment, group)
     if hasattr(algorithm, "duel"):
-        return algorithm._agents, params.newest  # type: ignore[attr-defined]
+        return algorithm._agents, params.newest
     return algorithm, params
 
 
