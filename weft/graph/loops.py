@@ -20,7 +20,7 @@ from weft.graph.algorithm import Algorithm
 from weft.graph.by_agent import for_agents
 from weft.graph.fragment import Fragment, Port, Schema
 from weft.graph.graph import Graph
-from weft.graph.store import Store, batch_schema, of_learners
+from weft.graph.store import Store, batch_schema
 from weft.graph.stream import Delivery, Rhythm, Sharing, Stream
 
 
@@ -64,8 +64,6 @@ def off_policy(algorithm: Algorithm, store: Store, policy: str = "") -> Graph:
     it of a batch (``learn_and_tell``), a stream takes that back. Unrolls have the final observations of truncated
     episodes: values that act could give for them would be stale when they are drawn.
     """
-    if algorithm.spec.replicas > 1:
-        store = of_learners(store, algorithm.spec.replicas)
     loop = on_policy(algorithm, policy, finals=cuts_at_most(algorithm))
     env, act, learn = loop.fragments
     environment = algorithm.spec.environment

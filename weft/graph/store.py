@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import jax
 
-from weft.core.errors import ConfigError
 from weft.core.types import Array, Metrics, Tree
 from weft.graph.fragment import Fragment, Schema
 from weft.graph.graph import Graph
@@ -95,18 +94,6 @@ class Home(Protocol):
     def figures(self) -> dict[str, float]:
         """What it counts."""
         ...
-
-
-def of_learners(store: Store, learners: int) -> Store:
-    """What one of several learners in one program has of a store: a shard, which draws its part of every batch."""
-    part = getattr(store, "of_learners", None)  # a store of the user's own need not have it
-    if part is None:
-        raise ConfigError(
-            f"{learners} learners are to share what {type(store).__name__} draws, which has no of_learners(learners) "
-            "to say what one of them has. Give it one, or use one learner."
-        )
-    mine: Store = part(learners)
-    return mine
 
 
 def batch_schema(store: Store, unroll: Schema) -> Schema:

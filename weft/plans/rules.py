@@ -3,8 +3,7 @@
     platform   several groups are worker processes, which are started on Linux
     parts      a fragment is split only where its code comes apart
     devices    replicas that average gradients on accelerators have one each
-    stores     what a store gives goes to one learner: in its own group, of which there is one, or in another; in one
-               process each replica has a shard
+    stores     what a store gives goes to one learner: in its own group, of which there is one, or in another
     lanes      every learner has equally many environments in whole lanes, everything else at least one lane
 
 A lane is environments that go through inference together: all of a replica's where environments and inference are in
@@ -31,7 +30,7 @@ def executable(plan: Plan, graph: Graph, machine: Machine, *, envs: int) -> None
     """Return if a resolved plan can be executed here; else ``PlanError`` with the rule and the nearest plan."""
     _platform(plan)
     _parts(plan, graph, envs)
-    _stores(plan, graph, machine)
+    _stores(plan, graph)
     for index, group in enumerate(plan.groups):
         _devices(plan, index, group, graph, machine, envs)
     _lanes(plan, graph, envs)
@@ -130,13 +129,8 @@ def _parts(plan: Plan, graph: Graph, envs: int) -> None:
             )
 
 
-def _stores(plan: Plan, graph: Graph, machine: Machine) -> None:
-    """What a store gives goes straight to one learner: it is the learner's own, or in another group.
-
-    Learners that are all there is, on devices of one process, have a shard each.
-    """
-    if not needs_workers(plan, graph, machine):
-        return
+def _stores(plan: Plan, graph: Graph) -> None:
+    """What a store gives goes straight to one learner: it is the learner's own, or in another group."""
     for fragment in graph.fragments:
         if not fragment.role.stores or fragment.name not in plan.fragments:
             continue

@@ -6,7 +6,7 @@ devices, by ``vmap`` over seeds, or as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -48,12 +48,6 @@ class Layout:
         import numpy as np
 
         return Mesh(np.array(self.devices), (AXIS,))
-
-    def of_states(self, names: Iterable[str], kept: Iterable[str]) -> Tree:
-        """How the states of fragments lie: the same for all replicas, but for those ``kept`` by stores, in shards."""
-        if self.replicas == 1 or not set(kept):
-            return Spread.SHARED
-        return {name: Spread.SPLIT if name in kept else Spread.SHARED for name in names}
 
     def sharding(self, spread: Spread) -> NamedSharding | jax.sharding.SingleDeviceSharding:
         """Where a value of this spread is kept."""

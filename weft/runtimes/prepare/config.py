@@ -202,7 +202,7 @@ def prepare(config: RunConfig, *, must_run: bool = True, watch: tuple[tuple[str,
     if lockstep and must_run:
         one_state(plan, whole)
     learn_steps *= _updates_per_batch(plan, whole, lockstep)
-    bound = algorithm.bind(Spec(source.spec, envs // replicas, learn_steps, each, watch, replicas))
+    bound = algorithm.bind(Spec(source.spec, envs // replicas, learn_steps, each, watch))
     graph = bound.whole_graph()
     for fragment in graph.fragments:
         if isinstance(fragment.code, Algorithm) and fragment.code is not bound:
