@@ -90,8 +90,9 @@ class Browser:
         return str(self.run("return document.querySelector(arguments[0])?.textContent ?? ''", selector))
 
     def click(self, selector: str) -> None:
-        """Click the first element that matches."""
-        assert self.run("const e = document.querySelector(arguments[0]); e?.click(); return Boolean(e)", selector)
+        """Click the first element that matches, once there is one."""
+        clicked = "const e = document.querySelector(arguments[0]); e?.click(); return Boolean(e)"
+        wait(lambda: self.run(clicked, selector), 10, selector)
 
     def devtools(self, command: str, parameters: dict[str, Any]) -> Any:
         """A command of Chromium's own protocol."""

@@ -94,10 +94,12 @@ def begins_nothing(monkeypatch, tmp_path):
     import weft.cli.league
     import weft.cli.lists
     import weft.cli.record
+    import weft.cli.report
     import weft.cli.running
     import weft.cli.show
     import weft.cli.sweep
     import weft.cli.train
+    import weft.cli.watch
     import weft.runtimes.loop.train  # before prepare is replaced: it would keep what it found
     import weft.runtimes.prepare.config
 
@@ -108,6 +110,9 @@ def begins_nothing(monkeypatch, tmp_path):
 
     monkeypatch.setattr(weft.cli.train, "_train", stop)
     monkeypatch.setattr(weft.cli.evaluate, "_match", stop)
+    monkeypatch.setattr(weft.cli.train, "_dashboard", stop)
+    monkeypatch.setattr(weft.cli.watch, "_serve", stop)
+    monkeypatch.setattr(weft.cli.report, "_write", stop)
     monkeypatch.setattr(weft.cli.chaos, "storm", stop)
     monkeypatch.setattr(weft.cli.checkpoints, "_check", stop)
     monkeypatch.setattr(weft.cli.doctor, "_look", stop)

@@ -29,7 +29,11 @@ def main(command: str, arguments: list[str]) -> int:
     """Parse, write, say where it is."""
     spelt = ["--output" if argument == "-o" else argument for argument in arguments]
     (given,) = parse("weft report", ABOUT, spelt, Flags(ReportFlags))
-    flags = ReportFlags(**given)
+    _write(ReportFlags(**given))
+    return 0
+
+
+def _write(flags: ReportFlags) -> None:
     from weft.cli.repeat import repeating_command
     from weft.dashboard.library import Library
     from weft.dashboard.report import Reported, report, write_report
@@ -43,4 +47,3 @@ def main(command: str, arguments: list[str]) -> int:
     except OSError as error:
         raise RunError(f"cannot write {flags.output}: {error.strerror or error}. Name another file with -o.") from None
     print(flags.output)
-    return 0

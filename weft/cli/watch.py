@@ -49,7 +49,11 @@ class WatchFlags:
 def main(command: str, arguments: list[str]) -> int:
     """Parse, serve until interrupted."""
     (given,) = parse("weft watch", ABOUT, arguments, Flags(WatchFlags))
-    flags = WatchFlags(**given)
+    _serve(WatchFlags(**given))
+    return 0
+
+
+def _serve(flags: WatchFlags) -> None:
     from weft.dashboard.access import Access, is_loopback
     from weft.dashboard.library import Library
     from weft.dashboard.server import Dashboard
@@ -81,4 +85,3 @@ def main(command: str, arguments: list[str]) -> int:
     finally:
         server.close()
         thread.join()
-    return 0
