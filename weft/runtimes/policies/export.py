@@ -69,6 +69,8 @@ def export_policy(
         made.mkdir()
         traces = {mode: trace(policy, mode) for mode in modes_of(policy)}
         left_out = _write(policy, made, traces, formats, asked)
+        missing = [name for name in FORMATS if name not in formats and not asked]
+        left_out |= {name: str(MissingExtra("it", OPTIONAL[name], "export")) for name in missing}
         kept = [name for name in formats if name not in left_out]
         checks = check(made, kept)
         manifest = _manifest(policy, made, told, kept, left_out, checks)
