@@ -209,11 +209,16 @@ def test_a_writer_begins_where_the_last_hello_says() -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "*", "example.com"])
 def test_only_loopback(host: str) -> None:
     spec = ChannelSpec("unroll", SIMPLE, 2, BLOCK, "tcp", f"{host}:0")
-    with pytest.raises(ConfigError, match="needs a key, and comes with the cluster runtime"):
+    with pytest.raises(ConfigError, match="is not a loopback address"):
         create(spec)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "*", "example.com", "224.0.0.1"])
+def test_only_one_address(host: str) -> None:
+    """Between hosts it is another than loopback's (tests/cluster), but never all of a machine's, and no name."""
     with Channel("tcp") as channel:
         _, _, token = channel.spec.address.partition("/")
-        with pytest.raises(ConfigError, match="needs a key"):
+        with pytest.raises(ConfigError, match="not the IPv4 address of one interface"):
             channel.reader(address=f"{host}:5555/{token}")
 
 

@@ -105,6 +105,10 @@ class ReadingEnd:
             self._from[id(message.arrays)] = self.end
         return message
 
+    def note(self, number: int) -> None:
+        self._fuse.touch()
+        self.end.note(number)
+
     def release(self, message: Any) -> None:
         self._fuse.touch()
         self._from[id(message.arrays)].release(message)

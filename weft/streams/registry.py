@@ -19,8 +19,8 @@ _HOMES = {
 }
 SCHEMES = tuple(_HOMES)
 LOCAL_SCHEMES = ("inproc", "shm", "ipc")
-"""The schemes whose ends share memory or inherit a descriptor, so both must be on one host. ``tcp`` can join hosts,
-once it may bind to more than loopback (``endpoints.check_loopback``)."""
+"""The schemes whose ends share memory or inherit a descriptor, so both must be on one host. ``tcp`` joins hosts too
+(``endpoints.create_between``)."""
 SOCKET_SCHEMES = ("ipc", "tcp")
 """The schemes whose ends each have a ring of their own, and a socket between them."""
 

@@ -114,7 +114,7 @@ class Task:
     def writer(self, wire: Wire) -> Writer:
         """The sending end of a wire."""
         readers = [self.bells[r] for r in wire.readers if r in self.bells]  # those that share memory with it
-        readers += [Bell.from_fd(*fds) for name, fds in self.body["relays"].items() if name == wire.name]
+        readers += [Bell.from_fd(*fds) for name, fds in self.body.get("relays", {}).items() if name == wire.name]
         self._writers[wire.name] = open_writer(self.specs[wire.name], self.bells[wire.writer], readers)
         return self._writers[wire.name]
 
