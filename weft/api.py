@@ -27,19 +27,34 @@ from weft.services.config_json import differences, to_json
 
 
 @takes(RunConfig, Settings)
-def train(algorithm: Algorithm | str, environment: EnvLike, **fields: Any) -> Run:
+def train(
+    algorithm: Algorithm | str,
+    environment: EnvLike,
+    *,
+    on_record: Callable[[Mapping[str, Any]], Any] | None = None,
+    stop_when: Callable[[Mapping[str, Any]], Any] | None = None,
+    **fields: Any,
+) -> Run:
     """Train, or go on with a run that exists; blocks until it ends.
 
     ``algorithm`` is an object, used as it is, or a name (``"ppo"``), which takes the settings tuned for the
     environment; ``fields`` change its hyper-parameters. ``environment`` is a name, a JAX environment, or a function
     that makes a Gymnasium one. Where the plan has several groups they run in worker processes.
+
+    ``on_record`` is called with each record as it is made, a dict of numbers by name as ``metrics.jsonl`` has them;
+    ``stop_when`` too, and ends the run, saved, once it says something true: ``weft.reached(475)``,
+    ``weft.no_progress(100_000)``, or any function. Both are called in this process, between learn calls: keep them
+    quick. What they raise ends the run as failed.
     """
+    from weft.runtimes.loop.hooks import hooks_of
     from weft.runtimes.loop.train import train as train_locally
 
     refuse_while_importing("weft.train")
     (asked, how), fields = split(fields, RunConfig, Settings)
     set_up(cache=False)
-    return train_locally(RunConfig(algorithm, environment, fields=fields, **asked), Settings(**how))
+    settings = Settings(**how)
+    hooks = hooks_of(settings, on_record, stop_when)
+    return train_locally(RunConfig(algorithm, environment, fields=fields, **asked), settings, hooks=hooks)
 
 
 def load(

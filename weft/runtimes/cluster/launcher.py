@@ -44,6 +44,7 @@ class FarChild:
 
     host: int
     life: int
+    pid: int = 0  # it is a number of that host's, and means nothing here
 
 
 class ClusterLauncher:

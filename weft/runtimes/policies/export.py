@@ -162,7 +162,7 @@ def _manifest(
     checks: dict[str, Any],
 ) -> dict[str, Any]:
     spec = policy.algorithm.spec.environment
-    packages = ("weft", "jax", "jaxlib", "flax", "numpy")
+    packages = ("jax", "jaxlib", "flax", "numpy")
     versions = {name: metadata.version(name) for name in packages if util.find_spec(name) is not None}
     versions |= {"weft": import_module("weft").__version__, "python": platform.python_version()}
     files = sorted(path for path in folder.iterdir() if path.is_file())

@@ -154,7 +154,7 @@ class _Writer:
             case "random_bits":
                 return {"bit_width": given["bit_width"], "shape": _plain(aval.shape)}
             case "scan":
-                counts, told = [given["num_consts"], given["num_carry"]], _plain(given["length"])
+                counts, told = _scan_counts(given), _plain(given["length"])
                 return {"body": self._nested(given["jaxpr"]), "counts": counts, "length": told} | {
                     "reverse": bool(given["reverse"])
                 }
@@ -166,6 +166,14 @@ class _Writer:
         if name in RANDOM:
             return {"shape": _plain(aval.shape)}
         return {k: _plain(given[k]) for k in KEPT.get(name, ())}
+
+
+def _scan_counts(given: Any) -> list[int]:
+    """How many of a scan's inputs are constants, and how many are carried. JAX has them as trees from 0.11 on."""
+    if "ft_in" in given:
+        constants, carried, _ = given["ft_in"].unpack()
+        return [len(constants), len(carried)]
+    return [given["num_consts"], given["num_carry"]]
 
 
 def _literal(value: Any, dtype: Any) -> Any:

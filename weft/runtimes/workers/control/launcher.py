@@ -72,6 +72,11 @@ class Child:
     life: int
     family: set[Process] = field(default_factory=set)  # what it has started outside its process group
 
+    @property
+    def pid(self) -> int:
+        """The process's number on this host."""
+        return self.process.pid
+
 
 class Launcher:
     """The processes of one run on one host. ``common`` is what every worker is told; logs go to the folder ``logs``.

@@ -134,7 +134,7 @@ class WorkerPool:
             else:
                 state = "ready" if worker.index in self.supervisor.ready else "starting"
             stages = tuple(self.blueprint.sides[side].stage for side in worker.sides)
-            life, pid = (child.life, child.process.pid) if child is not None else (0, 0)
+            life, pid = (child.life, child.pid) if child is not None else (0, 0)
             found.append(WorkerState(worker.name, stages, (), state, life, pid, worker.device))
         return found
 

@@ -239,7 +239,7 @@ class Blueprint:
         return found
 
     def for_worker(self, worker: int) -> Blueprint:
-        """What a worker has to know: its own sides, lanes and wires, and what is at the other ends of those.
+        """What a worker has to know: its own sides, lanes and wires, what is at the other ends of those, its replicas.
 
         As large as the worker's own share, however many others there are. Numbers stay what they are. Of sides of
         others it does not say the lanes; of a wire that others read too, only this worker's readers, unless it is the
@@ -252,14 +252,17 @@ class Blueprint:
                 wires[wire.index] = replace(wire, readers=tuple(r for r in wire.readers if r in own))
             elif wire.slab >= 0:
                 wires.setdefault(wire.slab, self.wires[wire.slab])
-        sides = {s for w in wires.values() for s in (w.writer, *w.readers)} | own | set(self._firsts)
+        one_program = any(self.sides[side].together for side in own)
+        workers = {worker} | (self.together(worker) if one_program else set())  # it asks on which hosts those are
+        near = {s for w in wires.values() for s in (w.writer, *w.readers)}
+        sides = near | {s for w in workers for s in self.workers[w].sides} | set(self._firsts)
         lanes = {lane for side in own for lane in self.sides[side].lanes} | {w.lane for w in wires.values()}
         kept = Some.of(self.sides, sides)
         shown = tuple(side if side.index in own else replace(side, lanes=()) for side in kept)
         chosen = tuple(sorted(wires))
         return replace(
             self,
-            workers=Some.of(self.workers, {worker}),
+            workers=Some.of(self.workers, workers),
             sides=replace(kept, things=shown),
             lanes=Some.of(self.lanes, {0, *lanes} - {-1}),
             wires=Some(len(self.wires), chosen, tuple(wires[index] for index in chosen)),
