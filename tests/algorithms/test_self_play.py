@@ -145,9 +145,8 @@ YOUNG = {"latest": (8, 4), "uniform": (3, 2), "prioritised": (3, 2)}
 """Versions and the learn calls between two: opponents of 2 to 3 learn calls ago, in the mean."""
 
 
-@pytest.mark.parametrize(
-    "rule", ["latest", *(pytest.param(rule, marks=pytest.mark.slow) for rule in ("uniform", "prioritised"))]
-)
+@pytest.mark.slow  # quicker: Rally's versions, in tests/learning
+@pytest.mark.parametrize("rule", YOUNG)
 def test_self_play_ends_near_the_equilibrium(rule: str, tmp_path: Path) -> None:
     """In the three games of Roshambo a best reply gains 2/3 a round against even play, and little against this."""
     versions, every = YOUNG[rule]

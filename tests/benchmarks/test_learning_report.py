@@ -86,6 +86,7 @@ def test_of_several_files_the_longest_run_of_a_seed_counts_and_what_is_cut_short
     assert "60 of 100" in learning.table([learned])
 
 
+@pytest.mark.slow
 def test_a_run_that_its_time_does_not_suffice_for_is_kept_as_far_as_it_came(tmp_path):
     task = Task(Row("ppo", "CartPole-v1"), (0,), 10**9)
     ((_, came),) = train([task], tmp_path, 1, 12.0, ON_CPU)

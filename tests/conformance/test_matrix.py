@@ -80,6 +80,8 @@ AT_LENGTH = {
     ("iql", "actors"),
     ("vdn", "seed"),
     ("qmix", "actors"),
+    ("r2d2", "actors"),
+    ("td3", "seed"),
 }  # in make slow
 
 

@@ -19,6 +19,7 @@ from weft.cli.main import main
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ("your-environment", "your-network", "your-algorithm", "your-fragment", "your-dataflow", "workers")
+AT_LENGTH = ("workers", "your-fragment")
 FEW = "2_048"
 
 
@@ -37,7 +38,7 @@ def blocks(page: str) -> Iterator[Block]:
         yield Block(text[: found.start()].count("\n") + 2, found[1], found[2] or "", found[3])
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [pytest.param(p, marks=pytest.mark.slow) if p in AT_LENGTH else p for p in PAGES])
 def test_a_page_does_what_it_says(page: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, object] = {"__name__": "page"}
     for block in blocks(page):

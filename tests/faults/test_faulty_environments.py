@@ -51,6 +51,7 @@ def test_an_environment_that_raises_in_a_worker_is_named_with_the_users_tracebac
     assert "self.total // 0" in summary["error"]
 
 
+@pytest.mark.slow
 def test_a_worker_whose_environment_crashes_again_and_again_is_given_up_and_the_rest_learn(training):
     run = training("ppo", "faulty_envs:crashes", *PLAN, "--steps", "100000000")
     run.wait(lambda: "given up" in run.err, 60, "its being given up")

@@ -16,6 +16,7 @@ SECONDS_TO_REPLACE = 20.0  # on an idle machine about one; tests run beside othe
 KILLS = ["replay+learn-0", "env+act-1", "replay+learn-0"]
 
 
+@pytest.mark.slow
 def test_a_replay_that_is_killed_goes_on_from_its_checkpoint_and_what_was_lost_is_counted(training):
     run = training(*SMALL, "--steps", "100000000")
     run.wait_for_learning(2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 ARGUMENTS = [
     "ppo", "CartPole-v1", "--plan", "(env+act)*2 | learn", "--lockstep", "--steps", "60000", "--envs", "8",
     "--seed", "1", "--algo.hidden", "16", "--algo.unroll", "32", "--algo.epochs", "1",
@@ -9,6 +11,7 @@ ARGUMENTS = [
 LOOKING = ["--eval-every", "2000", "--eval-episodes", "4"]
 
 
+@pytest.mark.slow
 def test_a_kill_of_the_evaluation_changes_nothing_of_what_is_learned(training):
     run = training(*ARGUMENTS, *LOOKING)
     run.wait(lambda: any("eval/version" in record for record in run.records()), what="an evaluation")

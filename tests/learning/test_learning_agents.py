@@ -11,7 +11,7 @@ from weft.envs.builtin.hide_and_seek import HideAndSeek
 from weft.envs.builtin.tag import Tag
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "mappo"])
+@pytest.mark.parametrize("algorithm", [pytest.param("ppo", marks=pytest.mark.slow), "mappo"])
 def test_three_agents_learn_to_spread(tmp_path, algorithm):
     """Random play gives an agent -26, and agents that go straight to the best landmarks -8."""
     run = weft.train(algorithm, "weft:Spread-v0", steps=80_000, seed=1, root=tmp_path, quiet=True, tensorboard=False)

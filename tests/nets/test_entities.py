@@ -54,6 +54,7 @@ def test_a_set_has_no_order_and_what_is_out_of_sight_changes_nothing(central: bo
     assert np.isfinite(logits(nothing)).all()
 
 
+@pytest.mark.slow
 def test_hide_and_seek_is_learned_with_attention(tmp_path) -> None:
     env = HideAndSeek(horizon=10)
     ppo = weft.PPO(unroll=10, minibatches=2, hidden=(16,), attention=16, recurrent="gru", recurrent_size=16)

@@ -90,7 +90,12 @@ SPACES = {"vector": Box((5,)), "tree": {"a": Box((2, 3)), "b": (Discrete(4), Box
 
 
 @pytest.mark.parametrize(
-    ("space", "deviation", "hidden"), [("vector", None, (16, 32)), ("tree", 0.5, (16,)), ("vector", 0.5, (20,))]
+    ("space", "deviation", "hidden"),
+    [
+        pytest.param("vector", None, (16, 32), marks=pytest.mark.slow),
+        ("tree", 0.5, (16,)),
+        ("vector", 0.5, (20,)),
+    ],
 )
 def test_a_network_gives_the_same_with_them(space, deviation, hidden, monkeypatch):
     kwargs = {"hidden": hidden, "deviation": deviation}

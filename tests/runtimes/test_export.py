@@ -109,6 +109,8 @@ def choices():
     return Env()
 
 
+SLOW = pytest.mark.slow
+AT_LENGTH = ("lstm", "dictionary", "choices")
 CASES = {
     "mlp": ("ppo", "weft:CartPole-v1", {}),
     "cnn": ("ppo", "weft:Orchard-v0", {}),
@@ -159,7 +161,7 @@ def outside(folder, tmp_path, arrays, form, python=sys.executable, isolated=("-I
     return np.load(answers)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [pytest.param(c, marks=SLOW) if c in AT_LENGTH else c for c in CASES])
 def test_the_same_actions_without_weft_and_without_jax(case, tmp_path):
     name, environment, fields = CASES[case]
     policy, source = policy_of(name, environment, **fields)
@@ -173,9 +175,6 @@ def test_the_same_actions_without_weft_and_without_jax(case, tmp_path):
         np.testing.assert_allclose(got, wanted, atol=1e-4)
     else:
         assert np.array_equal(got, wanted)
-
-
-SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize("case", ["gru", pytest.param("cnn", marks=SLOW), pytest.param("sac", marks=SLOW)])
