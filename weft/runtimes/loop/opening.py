@@ -9,7 +9,7 @@ from weft.runtimes.prepare.origin import origin_of
 from weft.services.made_here import key_trouble
 from weft.services.run_folder import RunFolder, open_run
 
-OLDER = frozenset({"code", "code.algorithm", f"code.*.{REACHED}", "env_errors", "env_bounds"})
+OLDER = frozenset({"code", "code.algorithm", f"code.*.{REACHED}", "env_errors", "env_bounds", "curriculum"})
 """What configs of earlier versions lack, and is not compared where it is not there."""
 
 

@@ -141,15 +141,14 @@ class Prepared(RunConfig):
         objects = [f.name for f in dataclasses.fields(written) if f.name not in plain]
         code: dict[str, Any] = {name: identity(getattr(written, name)) for name in objects}
         own = {"algorithm": identity(type(written))} if is_users(type(written)) else {}
-        rule = {} if self.curriculum is None else {"curriculum": name_of(self.curriculum)}
-        return {name: getattr(self, name) for name in declared(RunConfig) if name != "curriculum"} | {
+        return {name: getattr(self, name) for name in declared(RunConfig)} | {
             "algorithm": self.name,
             "algo": plain,
             "code": {"algo": code, "environment": self.source.code, **own},
             "environment": self.source.name,
             "env_options": dict(self.env_options),
             "plan": str(unwatched(self.plan, self.graph)),  # what looks on changes nothing
-            **rule,  # runs of before have none
+            "curriculum": None if self.curriculum is None else name_of(self.curriculum),
         }
 
 
