@@ -96,6 +96,7 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(cls, environment):
     again.close()
 
 
+@pytest.mark.slow
 def test_the_fields_of_simba_make_another_network_and_train_it():
     fields = {"blocks": 2, "normalise_observations": True, "weight_decay": 0.1}
     engine = started(weft.SAC(**SMALL, **fields), "weft:Pendulum-v1", **PENDULUM)

@@ -350,6 +350,7 @@ def test_fields_are_plain_values():
     assert {f.name for f in dataclasses.fields(weft.DQN)} - set(weft.DQN().config()) == set()
 
 
+@pytest.mark.slow
 def test_exploration_goes_on_where_it_was_when_a_run_without_lockstep_is_resumed(tmp_path):
     """Environments begin new episodes there, and the steps that act is told are those of the whole run."""
     config = RunConfig(

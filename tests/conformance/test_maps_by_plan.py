@@ -72,7 +72,9 @@ def test_a_plan_with_a_map_learns_in_lockstep_what_one_process_learns(name, plan
     assert set(samples.dropped) == ({"filtered"} if name == "Filtered" else set())
 
 
-@pytest.mark.parametrize("name", TRIED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if k % 3 else []) for k, n in enumerate(TRIED)]
+)
 def test_the_map_makes_a_difference(name):
     """The comparison above can fail: without the map something else is learned."""
     assert farthest(learned(name, INLINE)[0], learned("Mapped", INLINE)[0]) > 10 * TOLERANCE

@@ -82,6 +82,8 @@ AT_LENGTH = {
     ("qmix", "actors"),
     ("r2d2", "actors"),
     ("td3", "seed"),
+    ("pqn", "actors"),
+    ("bc", "seed"),
 }  # in make slow
 
 
@@ -129,7 +131,14 @@ def test_one_lane_is_the_same_batches_and_so_the_same_bits():
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
-@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if (name, "replicated") not in REFUSED])
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        pytest.param(name, marks=[] if name in ("ppo", "ppo recurrent", "mappo") else [pytest.mark.slow])
+        for name in ALGORITHMS
+        if (name, "replicated") not in REFUSED
+    ],
+)
 def test_replicas_in_one_process_learn_what_one_learns(algorithm, environment):
     two, one = (without_counts(reference(algorithm, environment, replicas)) for replicas in (2, 1))
     assert farthest(two, one) < TOLERANCE

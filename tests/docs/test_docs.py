@@ -280,7 +280,8 @@ def test_the_tuned_settings_are_those_of_the_table(algorithm):
             assert told[name] in (str(value), write(value)) or float(str(told[name])) == value, (family, name)
 
 
-@pytest.mark.parametrize("name", ["generate", pytest.param("generate_asynchronous", marks=pytest.mark.slow)])
+@pytest.mark.slow  # tests/conformance tries some of the cells each time
+@pytest.mark.parametrize("name", ["generate", "generate_asynchronous"])
 def test_the_conformance_pages_are_as_generated(name, monkeypatch):
     """That cells marked as running do run is what tests/conformance sees to, a few of them each time."""
     monkeypatch.syspath_prepend(ROOT / "docs")

@@ -184,6 +184,7 @@ def test_the_policy_takes_what_make_gives(trained):
     assert all(score % 10 == 0 for score in played.returns)
 
 
+@pytest.mark.slow
 def test_a_video_is_of_the_screen(trained, capsys):
     pytest.importorskip("PIL")
     assert main(["eval", str(trained.folder), "--episodes", "1", "--video", "--json"]) == 0

@@ -19,7 +19,7 @@ from weft.cli.main import main
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ("your-environment", "your-network", "your-algorithm", "your-fragment", "your-dataflow", "workers")
-AT_LENGTH = ("workers", "your-fragment")
+AT_LENGTH = ("workers", "your-fragment", "your-environment")
 FEW = "2_048"
 
 

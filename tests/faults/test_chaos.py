@@ -81,7 +81,7 @@ def test_a_run_that_does_not_begin_is_shown_with_its_own_words(capsys):
 @pytest.mark.parametrize(
     ("plan", "faults", "seconds", "every"),
     [
-        ("(env+act)*2 | learn", "kill", "5", "2"),
+        pytest.param("(env+act)*2 | learn", "kill", "5", "2", marks=pytest.mark.slow),
         pytest.param("env*2 | act | learn", "kill,slow,disk", "40", "8", marks=pytest.mark.slow),
         pytest.param("(env+act)*2 | learn", "stop", "40", "15", marks=pytest.mark.slow),
         pytest.param("inline", "kill", "20", "6", marks=pytest.mark.slow),

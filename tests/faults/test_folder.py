@@ -56,6 +56,7 @@ def gone(folder) -> None:
     shutil.rmtree(away)
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_deleted_is_made_again_and_the_run_resumes_from_it(training):
     run = training("ppo", "CartPole-v1", *LIVE)
     run.wait_for_learning(2)

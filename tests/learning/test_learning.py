@@ -28,7 +28,7 @@ THRESHOLDS = {  # environment: steps, the return to reach (random play, the best
 }
 
 
-SLOW = {"Pendulum-v1"}  # weft:Pendulum-v1 is checked step by step against it
+SLOW = {"Pendulum-v1", "weft:Acrobot-v1"}  # weft:Pendulum-v1 is checked step by step against it
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,7 @@ def test_learns(environment, tmp_path):
     assert learn(tmp_path, environment, steps).summary["return_mean"] >= threshold
 
 
+@pytest.mark.slow
 def test_the_command_learns_from_pixels(tmp_path):
     """As a user types it; a CNN's programs take twice as long with the suite's flags, which are for quick compiling."""
     command = ["train", "ppo", "weft:Orchard-v0", "--steps", "36000", "--seed", "1", "--json", "--no-tensorboard"]

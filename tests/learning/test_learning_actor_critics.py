@@ -20,7 +20,14 @@ THRESHOLDS = {  # algorithm, environment: steps, the return to reach (random pla
 }
 
 
-@pytest.mark.parametrize(("algorithm", "environment"), THRESHOLDS, ids=["-".join(row) for row in THRESHOLDS])
+AT_LENGTH = {("a2c", "weft:CartPole-v1"), ("impala", "CartPole-v1")}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "environment"),
+    [pytest.param(*row, marks=[pytest.mark.slow] if row in AT_LENGTH else []) for row in THRESHOLDS],
+    ids=["-".join(row) for row in THRESHOLDS],
+)
 def test_learns(algorithm, environment, tmp_path):
     steps, threshold = THRESHOLDS[algorithm, environment]
     run = weft.train(algorithm, environment, steps=steps, seed=1, root=tmp_path, quiet=True, tensorboard=False)

@@ -19,6 +19,7 @@ def test_three_agents_learn_to_spread(tmp_path, algorithm):
     assert run.summary["return_mean"] >= -22
 
 
+@pytest.mark.slow
 def test_adversaries_learn_to_catch_agents_that_leave_when_caught(tmp_path):
     """Random adversaries get 3.5 from random agents; 20 is what two agents give that are touched by one each."""
     env = Tag(adversaries=3, agents=2, leave=True)

@@ -175,7 +175,14 @@ def test_a_convolution_by_patches_is_a_convolution():
         np.testing.assert_allclose(rows, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("count", "shape"), [(1, (9, 9, 2)), (11, (4, 40, 40)), (16, (9, 9, 2))])
+@pytest.mark.parametrize(
+    ("count", "shape"),
+    [
+        pytest.param(1, (9, 9, 2), marks=pytest.mark.slow),
+        (11, (4, 40, 40)),
+        pytest.param(16, (9, 9, 2), marks=pytest.mark.slow),
+    ],
+)
 def test_images_in_parts_give_what_each_alone_gives(count, shape):
     space = {"image": Box(shape, "uint8", 0, 255), "speed": Box((2,))}
     net = actor_critic(space, 3)

@@ -64,7 +64,9 @@ class Pictures:
 
 
 @pytest.mark.parametrize("stack", STACKS, ids=str)
-@pytest.mark.parametrize("kind", [UniformReplay, PrioritisedReplay, SequenceReplay])
+@pytest.mark.parametrize(
+    "kind", [UniformReplay, pytest.param(PrioritisedReplay, marks=pytest.mark.slow), SequenceReplay]
+)
 def test_what_is_drawn_is_what_a_replay_of_whole_stacks_draws(kind, stack):
     """Over more unrolls than there are slots; every row of them is drawn, those of cut episodes too."""
     plain = kind(capacity=6 * LENGTH * ENVS, batch=64, begin=1, samples_per_insert=8.0, n_step=2)

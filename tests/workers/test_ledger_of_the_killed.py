@@ -577,7 +577,10 @@ def killed_at(plan: str, algorithm: Any, kill: int, again: int, *, forgets: bool
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["two lanes", "two grads", "map of any", "map of gradients", "two policies"])
+@pytest.mark.parametrize(
+    "name",
+    ["two lanes", "two grads", pytest.param("map of any", marks=pytest.mark.slow), "map of gradients", "two policies"],
+)
 def test_killed_twice_the_second_time_as_its_next_life_begins(name):
     plan, algorithm = PLANS[name]
     for kill in range(1, whole_run(plan, algorithm, forgets=False) + 1):
