@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from drafts import drafted, loop, same, two_policies
 
 from weft.graph.graph import Graph
 from weft.plans import Machine
-from weft.runtimes.workers.control.launcher import Launcher
+from weft.runtimes.workers.control.variables import worker_variables
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
 OURS = (*THREADS, "CUDA_VISIBLE_DEVICES", "JAX_PLATFORMS", "XLA_PYTHON_CLIENT_PREALLOCATE")
 
 
 @pytest.fixture
-def variables(monkeypatch, tmp_path) -> Iterator[Callable[..., dict[str, dict[str, str]]]]:
+def variables(monkeypatch) -> Callable[..., dict[str, dict[str, str]]]:
     """By worker's name, the variables of a plan's workers, none of which is started; on a machine of eight cores."""
     for name in OURS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
-    made: list[Launcher] = []
 
     def of(plan: str, gpus: int = 0, graph: Graph | None = None, **outside: str) -> dict[str, dict[str, str]]:
         for name, value in outside.items():
             monkeypatch.setenv(name, value)
         blueprint = drafted(plan, machine=Machine(cores=8, gpus=gpus), graph=graph)
-        made.append(Launcher(blueprint, {}, {}, tmp_path))
-        return {worker.name: made[-1]._environment(worker.index) for worker in blueprint.workers}
+        return {worker.name: worker_variables(blueprint, worker.index) for worker in blueprint.workers}
 
-    yield of
-    for launcher in made:
-        launcher.close()
+    return of
 
 
 def threads(of: dict[str, dict[str, str]]) -> dict[str, int]:

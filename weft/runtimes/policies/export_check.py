@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -66,12 +66,11 @@ def check_export(
 
 
 def load_exported(folder: Path) -> Any:
-    """The class ``Policy`` of an export's own ``policy.py``."""
-    spec = importlib.util.spec_from_file_location("weft_exported_policy", folder / "policy.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    """The class ``Policy`` of an export's own ``policy.py``; leaves nothing compiled beside it."""
+    path = folder / "policy.py"
+    module = ModuleType("weft_exported_policy")
+    module.__file__ = str(path)
+    exec(compile(path.read_text(), path, "exec"), module.__dict__)
     return module.Policy
 
 

@@ -19,11 +19,10 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from weft.core.recipe import script_path, to_recipe
-from weft.graph.role import role
-from weft.runtimes.prepare.jax_setup import cache_folder
 from weft.runtimes.workers.control.endings import kill_group
 from weft.runtimes.workers.control.link import Link, LinkClosed, LinkMessage
 from weft.runtimes.workers.control.spares import Spare, SpareKind, Spares
+from weft.runtimes.workers.control.variables import worker_variables
 from weft.runtimes.workers.counting.account import Account, OfSide
 from weft.runtimes.workers.layout.blueprint import Blueprint
 from weft.services.family import Process
@@ -157,7 +156,7 @@ class Launcher:
             self.account.sides[side][[OfSide.BEAT, OfSide.DOING]] = 0  # of the life before
         with self._open_log(spec.name) as log:
             spare = self._spares.take(self._kind(worker))
-            found = spare or self._process(self._environment(worker), fds, log)
+            found = spare or self._process(worker_variables(self.blueprint, worker), fds, log)
         link = found.link
         self.children[worker] = Child(found.process, link, life)
         self._selector.register(link, selectors.EVENT_READ, worker)
@@ -184,7 +183,8 @@ class Launcher:
         spec = self.blueprint.workers[worker]
         sides = [self.blueprint.sides[side] for side in spec.sides]
         alone = not any(side.together for side in sides)
-        return SpareKind.of(spec.loads_jax, alone, [side.role for side in sides], self._environment(worker))
+        variables = worker_variables(self.blueprint, worker)
+        return SpareKind.of(spec.loads_jax, alone, [side.role for side in sides], variables)
 
     def _spare(self, kind: SpareKind) -> Spare:
         with open(os.devnull, "ab") as nothing:
@@ -374,30 +374,3 @@ class Launcher:
         assert self._guard is not None
         self._guard.forget(child.process.pid)
         return code
-
-    def _environment(self, worker: int) -> dict[str, str]:
-        """A worker's environment variables: its device, and a bounded number of threads."""
-        spec = self.blueprint.workers[worker]
-        here = dict(os.environ)
-        sides = [self.blueprint.sides[s] for s in spec.sides]
-        learns = any(role(s.role).computes_gradients or role(s.role).publishes for s in sides)
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        threads = max(1, cores // max(1, len(self.blueprint.gradient_workers))) if learns else 1
-        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-            here.setdefault(name, str(threads))
-        # XLA's own: on an accelerator they only compile, and with one of them that takes ten times as long.
-        here.setdefault("NPROC", str(threads if spec.device == "cpu" else cores))
-        if spec.device == "cpu":
-            here["JAX_PLATFORMS"] = "cpu"
-            here["CUDA_VISIBLE_DEVICES"] = ""
-        else:
-            visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-            number = int(spec.device.partition(":")[2])
-            here["CUDA_VISIBLE_DEVICES"] = visible.split(",")[number] if visible else str(number)
-            here.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several groups may share the device
-        jax = sys.modules.get("jax")  # a host agent has not loaded it
-        cache = jax.config.jax_compilation_cache_dir if jax is not None else None
-        here["JAX_COMPILATION_CACHE_DIR"] = str(cache or here.get("JAX_COMPILATION_CACHE_DIR") or cache_folder())
-        # However little: the next life of a worker has all of it to compile again, one after another.
-        here.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-        return here
