@@ -11,7 +11,7 @@ THRESHOLDS = {  # environment, fields: steps, the return to reach (random play 2
     ("weft:CartPole-v1", "dueling"): (150_000, 400),
     ("CartPole-v1", ""): (150_000, 475),
     ("weft:CartPole-v1", "quantiles"): (150_000, 400),
-    ("weft:CartPole-v1", "atoms"): (150_000, 400),
+    ("weft:CartPole-v1", "atoms"): (200_000, 475),
 }
 
 
