@@ -87,6 +87,7 @@ def begins_nothing(monkeypatch, tmp_path):
     """Commands are parsed in full, and stop where they would do something. ``corridor`` is what weft init makes."""
     import weft.cli.chaos
     import weft.cli.checkpoints
+    import weft.cli.detached
     import weft.cli.doctor
     import weft.cli.evaluate
     import weft.cli.export
@@ -111,6 +112,7 @@ def begins_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(weft.cli.train, "_train", stop)
     monkeypatch.setattr(weft.cli.evaluate, "_match", stop)
     monkeypatch.setattr(weft.cli.train, "_dashboard", stop)
+    monkeypatch.setattr(weft.cli.detached, "start", stop)
     monkeypatch.setattr(weft.cli.watch, "_serve", stop)
     monkeypatch.setattr(weft.cli.report, "_write", stop)
     monkeypatch.setattr(weft.cli.chaos, "storm", stop)

@@ -12,6 +12,7 @@ import resource
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 
 from weft.cli.streams import prepare_streams
 from weft.core.errors import ConfigError, EnvironmentRaised, PlanError, UnknownName, WeftError
@@ -57,9 +58,14 @@ For example:
 def main(argv: list[str] | None = None) -> int:
     """Run a command line; gives the exit code."""
     arguments = sys.argv[1:] if argv is None else argv
+    return reported(lambda: _run(arguments))
+
+
+def reported(command: Callable[[], int]) -> int:
+    """Run a command; what it raises becomes a message on stderr and an exit code."""
     prepare_streams()
     try:
-        code = _run(arguments)
+        code = command()
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # nobody reads any more (`weft envs | head`); nor must the interpreter try, as it ends

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from weft.cli.detached import HEAD
 from weft.cli.flags import Flags, parse
 from weft.core.errors import ConfigError
 from weft.core.setting import REQUIRED, setting
@@ -14,10 +17,11 @@ from weft.runtimes.prepare.settings import Settings
 
 ABOUT = {
     "status": "Say of a run, or of all in root, whether it is under way, how far it is, and how it ended. Reads only.",
-    "logs": "Print the end of a worker's log, or list the logs of a run.",
+    "logs": "Print the end of a worker's log. Without WORKER: which there are, and the end of what the head printed.",
     "stop": "Have a run save and end, as Ctrl-C does, and wait for it. Exit code 1 where it does not end in time.",
 }
 TAIL_BYTES = 1 << 16
+FOLLOW_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -34,9 +38,12 @@ class LogsFlags:
 
     run: str = setting(REQUIRED, "the run's name, or its folder", argument="RUN")
     worker: str | None = setting(
-        None, "a worker's name, such as learn-0; unless given: which there are", argument="WORKER"
+        None,
+        "a worker's name, such as learn-0; head: what a detached run prints; unless given: which there are",
+        argument="WORKER",
     )
     lines: int = setting(50, "lines from its end", at_least=1)
+    follow: bool = setting(False, "go on printing what comes, until the run ends")
 
 
 @dataclass(frozen=True)
@@ -119,15 +126,40 @@ def _tail(path: Path) -> str:
 def _logs(flags: LogsFlags, root: Path) -> int:
     from weft.services.run_folder import read_run
 
-    folder = read_run(root, flags.run).path / "logs"
+    run = read_run(root, flags.run).path
+    folder = run / "logs"
     known = sorted(path.stem for path in folder.glob("*.log"))
     if flags.worker is None:
-        print("\n".join(known) if known else f"{folder}: no logs")
-        return 0
-    if flags.worker not in known:
-        raise ConfigError(f"there is no log of {flags.worker!r} in {folder} (known: {', '.join(known) or 'none'}).")
-    print("\n".join(_tail(folder / f"{flags.worker}.log").splitlines()[-flags.lines :]))
+        others = [name for name in known if name != HEAD]
+        if others or not known:
+            print("\n".join(others) if others else f"{folder}: no logs")
+        if HEAD not in known:
+            return 0
+    worker = flags.worker or HEAD
+    if worker not in known:
+        raise ConfigError(f"there is no log of {worker!r} in {folder} (known: {', '.join(known) or 'none'}).")
+    path = folder / f"{worker}.log"
+    end = path.stat().st_size
+    print("\n".join(_tail(path).splitlines()[-flags.lines :]), flush=True)
+    if flags.follow:
+        with suppress(KeyboardInterrupt):
+            _follow(run, path, end)
     return 0
+
+
+def _follow(run: Path, path: Path, at: int) -> None:
+    """Print what is added to a log after the byte ``at``, until the run has ended."""
+    from weft.services.run_owner import owner_of
+
+    with path.open("rb") as file:
+        file.seek(at)
+        alive = True
+        while alive:
+            alive = owner_of(run) is not None  # asked first: what it printed last is read after that
+            for line in file:
+                print(line.decode(errors="replace"), end="", flush=True)
+            if alive:
+                time.sleep(FOLLOW_SECONDS)
 
 
 def _stop(flags: StopFlags, root: Path) -> int:

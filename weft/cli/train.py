@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from weft.cli.fields import parse_with_algorithm
 from weft.cli.flags import Flags
 from weft.cli.policies import as_policies, split_policies
 from weft.cli.reserved import stdout_reserved
-from weft.core.errors import RunError
+from weft.core.errors import ConfigError, RunError
 from weft.core.setting import setting
 from weft.runtimes.prepare.settings import RunConfig, Settings
 
@@ -30,10 +31,17 @@ class OutputFlags:
     json: bool = setting(
         False, "the summary as one line of JSON on stdout, also of a run that fails, and nothing else there"
     )
+    detach: bool = setting(
+        False, "leave once the run has begun: it goes on by itself, and prints into logs/head.log of its folder"
+    )
+
+    def __post_init__(self) -> None:
+        if self.dashboard and self.detach:
+            raise ConfigError("--dashboard ends with this command, and --detach leaves at once: use `weft watch`.")
 
 
-def main(command: str, arguments: list[str]) -> int:
-    """Parse, train, tell how it went."""
+def main(command: str, arguments: list[str], on_begun: Callable[[Path], None] = lambda folder: None) -> int:
+    """Parse, train, tell how it went; ``on_begun`` is given the folder once the run has begun."""
     rest, policies = split_policies(arguments)
     (asked, how, shown), fields, env_options = parse_with_algorithm(
         "weft train",
@@ -46,6 +54,11 @@ def main(command: str, arguments: list[str]) -> int:
     if policies:
         asked["algorithm"] = as_policies(str(asked["algorithm"]), policies, how.get("root", Settings.root))
     output = OutputFlags(**shown)
+    if output.detach:
+        from weft.cli import detached
+
+        alone = [a for a in arguments if a.partition("=")[0] not in ("--detach", "--json")]
+        return detached.start(alone, how.get("root", Settings.root), as_json=output.json)
     if output.json and not sys.stderr.isatty():
         how["quiet"] = True
     ended: list[dict[str, Any]] = []
@@ -54,7 +67,8 @@ def main(command: str, arguments: list[str]) -> int:
             stdout_reserved() if output.json else nullcontext(),
             _dashboard(how) if output.dashboard else nullcontext(),
         ):
-            summary = _train({**asked, "fields": fields, "env_options": env_options}, how, ended.append)
+            whole = {**asked, "fields": fields, "env_options": env_options}
+            summary = _train(whole, how, ended.append, on_begun)
     except Exception as error:
         if output.json:
             with suppress(OSError, RunError):  # the error itself says more, and the exit code
@@ -97,14 +111,19 @@ def closing(summary: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _train(asked: dict[str, Any], how: dict[str, Any], on_summary: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+def _train(
+    asked: dict[str, Any],
+    how: dict[str, Any],
+    on_summary: Callable[[dict[str, Any]], None],
+    on_begun: Callable[[Path], None],
+) -> dict[str, Any]:
     from weft.runtimes.prepare.jax_setup import set_up
 
     config, settings = RunConfig(**asked), Settings(**how)
     set_up(cache=True)
     from weft.runtimes.loop.train import train
 
-    return train(config, settings, on_summary).summary
+    return train(config, settings, on_summary, on_begun=on_begun).summary
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -52,6 +53,7 @@ class Execution:
         self.dispatch_size = 1
         self.hooks = Hooks()
         self.on_summary: Callable[[dict[str, Any]], None] = lambda summary: None
+        self.on_begun: Callable[[Path], None] = lambda folder: None
         self.warnings: list[str] = []
         self.keeper = Keeper(prepared, settings, folder)
         self.keeper.warn = self.warnings.append
@@ -76,6 +78,7 @@ class Execution:
                         self._sum_up({}, "failed", error)
                 raise
             self.folder.begin()
+            self.on_begun(self.folder.path)
             self.keeper.open()
             with lookout.leaving_out():  # a sink may have a process of its own
                 telemetry = self._telemetry(engine, resumed_at)

@@ -10,6 +10,7 @@ save       every half minute, when asked to stop, and at the end                
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.runtimes.loop.engines import make_engine
@@ -35,19 +36,20 @@ def train(
     on_summary: Callable[[dict[str, Any]], None] = lambda summary: None,
     cluster: Cluster | None = None,
     hooks: Hooks | None = None,
+    on_begun: Callable[[Path], None] = lambda folder: None,
 ) -> Run:
     """Carry a run out, or on; blocks until it ends. One that is finished comes back as it is, at once.
 
     Raises WeftError, and what the user's own code raises. A first SIGINT saves and ends the run; a second ends it at
     once, as KeyboardInterrupt, and leaves what was saved before. ``on_summary`` is given the summary, also where it
     raises. ``cluster``: the hosts of its workers; unless given, as ``settings.on`` says. ``hooks`` see every record;
-    unless given, as ``settings.stop_at`` says.
+    unless given, as ``settings.stop_at`` says. ``on_begun`` is given the run's folder once the run has begun.
     """
     if settings.on != "local" and cluster is None:
         from weft.runtimes.cluster.opening import opened
 
         with opened(settings.on, trust_network=settings.trust_network) as cluster:
-            return train(config, settings, on_summary, cluster, hooks)
+            return train(config, settings, on_summary, cluster, hooks, on_begun)
     family = Family.of_this_thread()
     prepared = prepare(config, watch=evaluation_of(settings), cluster=cluster.machine if cluster else None)
     family.look()  # what the environment that was looked at has started
@@ -59,7 +61,8 @@ def train(
     folder, trouble = open_folder(prepared, settings, name)
     with folder, interruptible() as interrupt:
         execution = Execution(prepared, settings, folder, interrupt, family)
-        execution.on_summary, execution.hooks = on_summary, hooks or hooks_of(settings)
+        execution.on_summary, execution.on_begun = on_summary, on_begun
+        execution.hooks = hooks or hooks_of(settings)
         left_out = [f"{part} is text, and left out" for part in prepared.source.spec.left_out]
         execution.warnings += [*without_effect(prepared, config, settings), *left_out, *trouble]
         return execution.run(engine)
