@@ -242,7 +242,7 @@ def test_modules_that_raise_when_imported(weft: Weft, here: Path, what: str, con
 def test_out_of_memory_says_what_to_do(weft: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
     from weft.runtimes.loop import train as local
 
-    def exhausted(*_: object) -> None:
+    def exhausted(*_: object, **__: object) -> None:
         raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes")
 
     monkeypatch.setattr(local, "train", exhausted)
