@@ -6,6 +6,7 @@ view is said to be missing, and its picture left as it is.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from pathlib import Path
@@ -81,11 +82,13 @@ def look(browser: Browser, base: str, view: str, runs: list[str], theme: str, to
 
 def main(root: str, target: str = str(PICTURES)) -> int:
     """Serve the runs of a folder, and picture every view: on a laptop in both themes, and on a phone."""
-    library = Library(Path(root))
+    folder, out = Path(root).absolute(), Path(target).absolute()
+    os.chdir(folder.parent)  # the page names the folder of runs: let it be "runs", not a path of this machine
+    library = Library(Path(folder.name))
     server = Dashboard(library, Access("127.0.0.1"), "127.0.0.1", 0)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    runs, out, missing = chosen(library), Path(target), []
+    runs, missing = chosen(library), []
     out.mkdir(parents=True, exist_ok=True)
     base = f"http://127.0.0.1:{server.server_address[1]}"
     try:
