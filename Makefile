@@ -29,10 +29,10 @@ test: $(VENV)/.dev ## lint, types and the whole test suite
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 slow: $(VENV)/.dev ## the tests that `make test` leaves out because they take long
-	WEFT_SLOW=1 $(BIN)/python -m pytest -q -n 2 --dist loadgroup -m slow
+	WEFT_SLOW=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m slow
 
 bench: $(VENV)/.dev ## every benchmark that runs here, as one table
 	$(BIN)/python -m benchmarks

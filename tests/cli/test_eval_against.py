@@ -11,7 +11,6 @@ import pytest
 import weft
 from weft.cli.main import main
 
-pytestmark = pytest.mark.xdist_group("eval_against")  # its runs are trained once
 QUIET: dict[str, Any] = {"quiet": True, "tensorboard": False}
 
 

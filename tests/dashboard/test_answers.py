@@ -176,6 +176,14 @@ def test_a_log_is_given_from_where_it_was(client, root):
     assert ask(client, "/api/log", **query, after=13).json()["text"] == "anew"
 
 
+def test_logs_that_say_something_come_first(client, root):
+    folder = make_run(root, "run")
+    for name, content in (("act-0", ""), ("env-0", "hello"), ("env-1", ""), ("learn-0", "I learn")):
+        (folder / "logs" / f"{name}.log").write_text(content)
+    found = ask(client, "/api/run", run=client.id_of("run")).json()
+    assert found["logs"] == ["env-0.log", "learn-0.log", "act-0.log", "env-1.log"]
+
+
 def test_a_video_is_given_whole_and_in_parts(client, root):
     folder = make_run(root, "run")
     (folder / "videos" / "100.gif").write_bytes(b"GIF89a-and-more")
@@ -207,3 +215,18 @@ def test_the_grafana_file_asks_for_metrics_that_there_are():
     source = Path(prometheus.__file__).read_text()
     assert asked
     assert asked <= set(re.findall(r"weft_\w+", source))
+
+
+def test_the_return_in_evaluation_has_its_interval(client, root):
+    folder = make_run(root, "run", rows=10)
+    figures = {"eval/return_mean": 50.0, "eval/return_low": 40.0, "eval/return_high": 65.0}
+    append(folder, [record(200, **figures), record(400, **{name: value + 10 for name, value in figures.items()})])
+    path = f"/api/curves?run={client.id_of('run')}&points=40&metric="
+    found = client.get(path + "eval/return_mean").json()
+    (series,) = found["series"]
+    assert len(series["lowest"]) == len(series["highest"]) == len(series["y"]) == len(found["x"])
+    drawn = [k for k, value in enumerate(series["y"]) if value is not None]
+    assert [series["y"][k] for k in drawn] == [50.0, 60.0]
+    assert [series["lowest"][k] for k in drawn] == [40.0, 50.0]
+    assert [series["highest"][k] for k in drawn] == [65.0, 75.0]
+    assert "lowest" not in client.get(path + "return_mean").json()["series"][0]

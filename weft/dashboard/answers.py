@@ -19,6 +19,7 @@ from weft.dashboard.scene import draw_scene
 Query = Mapping[str, Sequence[str]]
 
 AXES = ("env_steps", "learn_steps", "wall_seconds")
+EVALUATED, INTERVAL = "eval/return_mean", ("eval/return_low", "eval/return_high")
 MOST_RUNS = 64
 """That one question may name."""
 
@@ -76,7 +77,7 @@ def curves(library: Library, query: Query) -> dict[str, Any]:
 
     ``metric`` may end in ``*``: all metrics that begin so, as ``return_mean/*``. ``from`` and ``to`` bound the x axis.
     With ``together=1`` runs that differ in nothing but their seeds become one series, its mean with the lowest and the
-    highest of the runs.
+    highest of the runs. The return in evaluation of one run has the ends of its interval there.
     """
     axis = _one(query, "x", "env_steps")
     if axis not in AXES:
@@ -107,6 +108,10 @@ def curves(library: Library, query: Query) -> dict[str, Any]:
             values = extremes(x, y, low, high, buckets)
             label = one.name if name == metric else f"{one.name} {name.removeprefix(metric.rstrip('*'))}"
             answer["series"].append({"run": one.id, "label": label, "y": rounded(values)})
+            if name == EVALUATED and {*INTERVAL} <= {*one.records.names}:
+                x, *ends = one.records.columns(axis, *INTERVAL)
+                below, above = (np.repeat(means(x, end, low, high, buckets), 2) for end in ends)
+                answer["series"][-1] |= {"lowest": rounded(below), "highest": rounded(above)}
     return answer
 
 

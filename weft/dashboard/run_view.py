@@ -130,8 +130,9 @@ class RunView:
         }
 
     def logs(self) -> list[str]:
-        """The names of its logs."""
-        return listing(self.path / "logs", (".log",))
+        """The names of its logs, those with something in them first."""
+        folder = self.path / "logs"
+        return sorted(listing(folder, (".log",)), key=lambda name: _is_empty(folder / name))
 
     def log(self, name: str, after: int | None) -> dict[str, Any] | None:
         """A part of a log from byte ``after`` on, else its end; None where there is no such log."""
@@ -157,6 +158,12 @@ class RunView:
     def video(self, name: str) -> tuple[Path, str] | None:
         """The file of a video and its type; None where there is none of that name."""
         return (self.path / "videos" / name, VIDEOS[Path(name).suffix]) if name in self.videos() else None
+
+
+def _is_empty(path: Path) -> bool:
+    with suppress(OSError):
+        return os.stat(path, follow_symlinks=False).st_size == 0
+    return True
 
 
 def number(value: Any) -> float:

@@ -40,7 +40,7 @@ class Cohort(Protocol):
         ...
 
     def apply(self, decision: Decision) -> None:
-        """Copy, change values, stop: what a rule decided after a round."""
+        """Copy, change values, stop, finish, begin: what a rule decided after a round."""
         ...
 
     def state_of(self, member: Member) -> State:
@@ -74,7 +74,7 @@ class OneProgram:
 
     @property
     def _rows(self) -> list[Member]:
-        return [member for member in self.members if not member.stopped]
+        return [member for member in self.members if member.live]
 
     def start(self) -> None:
         """Begin from nothing."""
@@ -100,7 +100,10 @@ class OneProgram:
         if decision.copies:
             self._engine.copy_learners([place[decision.copies.get(member.index, member.index)] for member in rows])
         change_members(self.members, decision)
-        if left := self._rows:
+        if decision.begins:
+            begun = self._rows
+            self._engine.begin(begun[0].prepared.seed, values_of(begun))
+        elif left := self._rows:
             if len(left) < len(rows):
                 self._engine.keep([place[member.index] for member in left])
             self._engine.vary(values_of(left))
@@ -145,7 +148,7 @@ class OneByOne:
 
     def train(self, until: int) -> Iterator[None]:
         """One member after another; one that is at its end gives its memory back."""
-        for member in [m for m in self.members if not m.stopped]:
+        for member in [m for m in self.members if m.live]:
             target, dispatch = member.learn_steps_at(until), 1
             while member.counters.learn_steps < target and not member.failed:
                 dispatch = dispatch_size(dispatch, member)
@@ -167,7 +170,7 @@ class OneByOne:
                 fragments[name] = fragments[name]._replace(params=best.params, optimizer=best.optimizer)
             self._close(index)
             self._parked[index] = tree._replace(fragments=fragments), document
-        for index in decision.stops:
+        for index in (*decision.stops, *decision.finishes):
             self._close(index)
             self._parked.pop(index, None)
         change_members(self.members, decision)
@@ -241,6 +244,10 @@ def change_members(members: list[Member], decision: Decision) -> None:
         members[index].become(None if source is None else members[source], values)
     for index in decision.stops:
         members[index].stopped = True
+    for index in decision.finishes:
+        members[index].finished = True
+    for index, values in decision.begins.items():
+        members[index].begin(values)
 
 
 def values_of(members: Sequence[Member]) -> dict[str, list[Any]]:

@@ -100,10 +100,10 @@ class Keeping:
     def finish(self, cohort: Cohort, how: str, about: dict[str, Any], wall_seconds: float) -> dict[str, Any]:
         """Write every member that has learned, the summary, the lineage and its picture; gives the summary.
 
-        A member that was stopped is written already.
+        A member that was stopped, or was at its end before others, is written already.
         """
         for member in cohort.members:
-            if not member.stopped and member.counters.learn_steps:
+            if member.live and member.counters.learn_steps:
                 self.export(cohort, member, how)
         rows = [self._row(member, how) for member in cohort.members]
         best = max(cohort.members, key=lambda m: (not m.stopped, _rank(m), m.counters.learn_steps, -m.index))
@@ -128,7 +128,8 @@ class Keeping:
         return summary
 
     def _row(self, member: Member, how: str) -> dict[str, Any]:
-        ended = "failed" if member.failed else "stopped" if member.stopped else how
+        ended = "failed" if member.failed else "stopped" if member.stopped else "finished" if member.finished else how
+        ended = "waiting" if member.waiting else ended
         row: dict[str, Any] = {
             "member": member.index,
             "seed": member.prepared.seed,

@@ -1,6 +1,7 @@
 """Who copied whom, when, and with which values: ``lineage.json``, as data.
 
 One row for each round: the members' returns at its end, then whom each copied, and the values that it went on with.
+Members that begin then are in it too, without a return.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Entry(msgspec.Struct, frozen=True):
 class Round(msgspec.Struct, frozen=True):
     """The end of a round; round 0 is the beginning."""
 
-    env_steps: int  # that each member has made
+    env_steps: int  # that each member has made; where members come in batches, those of the batches before as well
     members: list[Entry]
 
 
@@ -54,9 +55,14 @@ class Lineage(msgspec.Struct, frozen=True):
                 member.index in decided.stops,
             )
             for member in members
-            if not member.stopped
+            if member.live
         ]
+        entries += [Entry(member, None, dict(values)) for member, values in sorted(decided.begins.items())]
         self.rounds.append(Round(env_steps, entries))
+
+    def returns(self) -> list[dict[int, float]]:
+        """What members were ranked by at the end of each round but the beginning; those without a return left out."""
+        return [{e.member: e.return_mean for e in r.members if e.return_mean is not None} for r in self.rounds[1:]]
 
     def ancestors(self, member: int) -> list[int]:
         """Whose params a member had in each round, from the first to the last, itself at the end."""

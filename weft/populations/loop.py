@@ -14,7 +14,6 @@ from weft.core.errors import CheckpointError
 from weft.populations.cohort import Cohort
 from weft.populations.keeping import Keeping
 from weft.populations.lineage import Lineage
-from weft.populations.member import Member
 from weft.populations.rules import Rule, best_first
 from weft.runtimes.loop.interrupt import Interrupt
 from weft.runtimes.prepare.config import Prepared, Settings
@@ -44,6 +43,7 @@ class PopulationLoop:
         self.folder, self.interrupt, self.about = folder, interrupt, about
         self.keeping = Keeping(folder, settings, Lineage(list(fields), []))
         self._ends = rule.boundaries(prepared.steps)
+        self._marks = marks(self._ends)
         self._done = 0  # rounds
         self._saved_at = self._noted_at = time.monotonic()
         self._rate = _Rate()
@@ -94,17 +94,20 @@ class PopulationLoop:
 
     def _decide(self, telemetry: Telemetry) -> None:
         """The end of a round: what the rule makes of the returns; nothing after the last."""
-        env_steps = self._ends[self._done]
+        env_steps, all_steps = self._ends[self._done], self._marks[self._done]
         self._done += 1
-        live = [member for member in self.cohort.members if not member.stopped]
+        live = [member for member in self.cohort.members if member.live]
         if self._done == len(self._ends):
-            self.keeping.lineage.add(env_steps, self.cohort.members)
+            self.keeping.lineage.add(all_steps, self.cohort.members)
             return
         returns = {member.index: member.recent_return for member in live}
-        decision = self.rule.decide(self._done, returns, {member.index: member.values for member in live})
-        self.keeping.lineage.add(env_steps, self.cohort.members, decision)
+        values = {member.index: member.values for member in self.cohort.members if not member.waiting}
+        decision = self.rule.decide(self._done, returns, values, self.keeping.lineage.returns())
+        self.keeping.lineage.add(all_steps, self.cohort.members, decision)
         for index in decision.stops:
             self.keeping.export(self.cohort, self.cohort.members[index], "stopped")
+        for index in decision.finishes:
+            self.keeping.export(self.cohort, self.cohort.members[index], "finished")
         self.cohort.apply(decision)
         for member in live:
             member.since = 0, 0.0
@@ -112,8 +115,10 @@ class PopulationLoop:
             copied = ", ".join(f"{member} ← {source}" for member, source in sorted(decision.copies.items()))
             telemetry.note(f"round {self._done} at {env_steps:,} steps of each: {copied}")
         if decision.stops:
-            left = sum(not member.stopped for member in self.cohort.members)
+            left = sum(member.live for member in self.cohort.members)
             telemetry.note(f"round {self._done} at {env_steps:,} steps of each: {left} members go on")
+        if decision.begins:
+            telemetry.note(f"round {self._done}: members {min(decision.begins)} to {max(decision.begins)} begin")
 
     def _tick(self, telemetry: Telemetry) -> None:
         now = time.monotonic()
@@ -150,7 +155,7 @@ class PopulationLoop:
         return sum(member.counters.env_steps for member in self.cohort.members)
 
     def _telemetry(self, resumed: bool) -> Telemetry:
-        total = total_steps(self.rule, self.cohort.members)
+        total = self.rule.total(len(self.cohort.members), self.prepared.steps)
         return open_telemetry(
             title=str(self.about["title"]),
             total_steps=total,
@@ -179,12 +184,11 @@ class _Rate:
         return (env_steps - before) / (now - began) if now > began else math.nan
 
 
-def total_steps(rule: Rule, members: Sequence[Member]) -> int:
-    """Env steps of all members together, where none is stopped before a rule says so."""
-    steps = members[0].prepared.steps
-    left, before, total = len(members), 0, 0
-    for end in rule.boundaries(steps):
-        total += left * (end - before)
-        before = end
-        left -= rule.stops_of(left)
-    return total
+def marks(ends: Sequence[int]) -> list[int]:
+    """The ends of rounds one after another: where one is not above the one before it, members begin at 0."""
+    found, before = [], 0
+    for k, end in enumerate(ends):
+        began = ends[k - 1] if k and ends[k - 1] < end else 0
+        before += end - began
+        found.append(before)
+    return found

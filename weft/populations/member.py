@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +32,10 @@ class Member:
     prepared: Prepared
     counters: Counters
     stopped: bool = False  # by the rule: it is trained no further
+    waiting: bool = False  # it has no values yet
+    finished: bool = False  # trained to its end and written, while others are not
     failed: str = ""  # why it is worth nothing any more: its numbers stopped being finite
+    prepare: Callable[[Values], Prepared] | None = None  # where values may set its sizes
     since: tuple[int, float] = (0, 0.0)  # episodes that have ended since its last round, and their returns added up
     _bad: BadSteps = field(default_factory=BadSteps, repr=False)
 
@@ -39,6 +43,11 @@ class Member:
     def name(self) -> str:
         """Its folder's name."""
         return member_name(self.index)
+
+    @property
+    def live(self) -> bool:
+        """Whether it is being trained, or is at its end together with all others."""
+        return not (self.stopped or self.waiting or self.finished)
 
     @property
     def return_mean(self) -> float:
@@ -84,6 +93,16 @@ class Member:
             self.counters.windows = [type(w).from_json(w.to_json()) for w in source.counters.windows]
             self.failed, self._bad = "", BadSteps()
 
+    def begin(self, values: Values) -> None:
+        """Begin with these values, after it has waited. Raises ConfigError where the algorithm refuses them."""
+        self._take_values(values)
+        self.counters = Counters(self.prepared.series, warm_up=self.prepared.warm_up)
+        self.waiting = False
+
+    def _take_values(self, values: Values) -> None:
+        self.values = values
+        self.prepared = self.prepare(values) if self.prepare is not None else with_values(self.prepared, values)
+
     def learn_steps_at(self, steps: int) -> int:
         """Learn steps that it has made once it has made ``steps`` env steps."""
         prepared = self.prepared
@@ -96,15 +115,19 @@ class Member:
             "values": self.values,
             "counters": self.counters.to_document(),
             "stopped": self.stopped,
+            "waiting": self.waiting,
+            "finished": self.finished,
             "failed": self.failed,
             "since": list(self.since),
         }
 
     def restore(self, document: dict[str, Any]) -> None:
         """Go on from what ``to_document`` gave."""
-        self.values, self.stopped, self.failed = document["values"], document["stopped"], document["failed"]
+        self.stopped, self.failed = document["stopped"], document["failed"]
+        # A checkpoint of an older Weft has neither.
+        self.waiting, self.finished = document.get("waiting", False), document.get("finished", False)
         self.since = int(document["since"][0]), float(document["since"][1])
-        self.prepared = with_values(self.prepared, self.values)
+        self._take_values(document["values"])
         self.counters = Counters.from_document(document["counters"], self.prepared.series, self.prepared.warm_up)
 
 

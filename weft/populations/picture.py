@@ -58,7 +58,8 @@ def _lanes(lineage: Lineage, count: int, x: Callable[[float], float], y: Callabl
     ]
     parts.append(f'<text x="{LEFT - 26}" y="{TOP - 8}" text-anchor="end" fill="{TEXT}">member</text>')
     for before, after in itertools.pairwise(rounds):
-        for entry in after.members:
+        trained = {entry.member for entry in before.members}  # the others begin with the next round
+        for entry in (entry for entry in after.members if entry.member in trained):
             shade = NONE if entry.return_mean is None else _colour((entry.return_mean - low) / max(high - low, 1e-9))
             left, right = x(before.env_steps), x(after.env_steps)
             parts.append(
@@ -96,6 +97,8 @@ def _ancestry(lineage: Lineage, best: int, x: Callable[[float], float], y: Calla
         return ""
     points = []
     for k, member in enumerate(line[:-1]):
+        if not _trains(lineage, member, k):
+            continue
         points += [(x(rounds[k].env_steps), y(member)), (x(rounds[k + 1].env_steps), y(member))]
     return _polyline(points, LINE, 2.2)
 
@@ -121,7 +124,7 @@ def _panel(lineage: Lineage, name: str, best: int, top: float, x: Callable[[floa
         )
         parts.append(f'<text x="{LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end" fill="{TEXT}">{value:.3g}</text>')
     line = lineage.ancestors(best)
-    members = sorted({entry.member for entry in rounds[0].members})
+    members = sorted({entry.member for done in rounds for entry in done.members})
     for member in members:
         parts.append(_polyline(_stairs(lineage, name, [member] * len(rounds), x, y), COPY, 0.7))
     return [*parts, _polyline(_stairs(lineage, name, line, x, y), LINE, 2.2)]
@@ -137,9 +140,9 @@ def _stairs(
     """The values that a line of members had between rounds: round ``k`` with those of ``line[k]``."""
     points = []
     for k in range(len(lineage.rounds) - 1):
-        found = {entry.member: entry for entry in lineage.rounds[k].members}.get(line[k])
-        if found is None or found.stopped:
-            break
+        if not _trains(lineage, line[k], k):
+            continue
+        found = {entry.member: entry for entry in lineage.rounds[k].members}[line[k]]
         at = y(float(found.values[name]))
         points += [(x(lineage.rounds[k].env_steps), at), (x(lineage.rounds[k + 1].env_steps), at)]
     return points
@@ -163,6 +166,11 @@ def _polyline(points: Sequence[tuple[float, float]], colour: str, width: float) 
 def _colour(share: float) -> str:
     mixed = (round(a + (b - a) * min(max(share, 0.0), 1.0)) for a, b in zip(LOW, HIGH, strict=True))
     return "#" + "".join(f"{part:02x}" for part in mixed)
+
+
+def _trains(lineage: Lineage, member: int, k: int) -> bool:
+    """Whether a member is trained between round ``k`` and the one after it."""
+    return all(any(entry.member == member for entry in done.members) for done in lineage.rounds[k : k + 2])
 
 
 def _numeric(lineage: Lineage, name: str) -> bool:

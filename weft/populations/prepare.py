@@ -19,6 +19,7 @@ from weft.populations.member import Member, with_values
 from weft.populations.rules import Exploit, Halving, Rule, Together
 from weft.populations.settings import PbtConfig, SweepConfig
 from weft.populations.space import Choices, Space, Values, draws, grid, read_space
+from weft.populations.suggest import Suggest, require_optuna
 from weft.runtimes.compiled.members import MembersEngine, untraceable
 from weft.runtimes.loop.counters import Counters
 from weft.runtimes.prepare.config import Prepared, RunConfig, layout_of, prepare
@@ -57,15 +58,16 @@ def plan_population(config: RunConfig, asked: SweepConfig | PbtConfig, vary: Map
         raise ConfigError(f"{twice[0]} is both set, to {config.fields[twice[0]]}, and varied: drop one of the two")
     if config.seed > MAX_SEED - asked.members:
         raise ConfigError(f"seed must be between 0 and {MAX_SEED - asked.members}, got {config.seed}")
-    values = _values(space, asked, config.seed)
     together = is_pure(prepared) and not asked.apart
-    rule, told = _rule(asked, space, prepared, len(values), config.seed)
     _check_ends(config, prepared, space, sizes_may_differ=isinstance(asked, SweepConfig) and not together)
+    rule, told, values = _rule(asked, space, prepared, config.seed)
     members = [_member(config, prepared, k, own, together) for k, own in enumerate(values)]
+    if isinstance(rule, Suggest):  # the others wait
+        members += [_member(config, prepared, k, {}, together) for k in range(len(values), rule.members)]
     cohort: Cohort
     if together:
-        fits_in_memory(prepared.graph, prepared.plan, prepared.machine, len(members))
-        cohort = OneProgram(members, _engine(prepared, space, members))
+        fits_in_memory(prepared.graph, prepared.plan, prepared.machine, len(values))
+        cohort = OneProgram(members, _engine(prepared, space, members[: len(values)]))
     else:
         cohort = OneByOne(members)
     told |= {"members": len(members), "vary": {name: str(one) for name, one in space.items()}, "together": together}
@@ -85,9 +87,15 @@ def _values(space: Space, asked: SweepConfig | PbtConfig, seed: int) -> list[Val
 
 
 def _rule(
-    asked: SweepConfig | PbtConfig, space: Space, prepared: Prepared, members: int, seed: int
-) -> tuple[Rule, dict[str, Any]]:
-    """How it is trained, and what ``config.json`` says of that."""
+    asked: SweepConfig | PbtConfig, space: Space, prepared: Prepared, seed: int
+) -> tuple[Rule, dict[str, Any], list[Values]]:
+    """How it is trained, what ``config.json`` says of that, and the values of the members that begin."""
+    if isinstance(asked, SweepConfig) and asked.how == "optuna":
+        require_optuna()
+        batch = min(asked.members, asked.batch or math.ceil(asked.members / 4))
+        suggest = Suggest(space, asked.members, batch, prepared.steps, seed)
+        return suggest, {"how": asked.how, "batch": batch}, suggest.first()
+    values = _values(space, asked, seed)
     if isinstance(asked, PbtConfig):
         every = asked.every or math.ceil(prepared.steps / ROUNDS)
         if every >= prepared.steps:
@@ -95,17 +103,28 @@ def _rule(
                 f"every={every:,}: a member makes {prepared.steps:,} env steps in all, so nothing would ever be "
                 "copied. Choose fewer, or more --steps."
             )
-        return Exploit(space, every, seed), {"how": "pbt", "every": every}
-    return (Halving(members) if asked.how == "halving" else Together()), {"how": asked.how}
+        return Exploit(space, every, seed), {"how": "pbt", "every": every}, values
+    if asked.batch is not None:
+        raise ConfigError(
+            f"batch={asked.batch}: with how={asked.how!r} all are trained at once. Drop it, or use how='optuna'."
+        )
+    return (Halving(len(values)) if asked.how == "halving" else Together()), {"how": asked.how}, values
 
 
 def _member(config: RunConfig, prepared: Prepared, index: int, values: Values, together: bool) -> Member:
+    """A member with its values, or one that waits for them."""
+    again = None
     if together:
         own = replace(with_values(prepared, values), seed=prepared.seed + index)
     else:  # its values may set its sizes
-        fields = {**config.fields, **values}
-        own = prepare(replace(config, fields=fields, seed=config.seed + index, steps=prepared.steps))
-    return Member(index, values, own, Counters(own.series, warm_up=own.warm_up))
+
+        def again(values: Values) -> Prepared:
+            fields = {**config.fields, **values}
+            return prepare(replace(config, fields=fields, seed=config.seed + index, steps=prepared.steps))
+
+        own = again(values)
+    counters = Counters(own.series, warm_up=own.warm_up)
+    return Member(index, values, own, counters, waiting=not values, prepare=again)
 
 
 def _check_ends(config: RunConfig, prepared: Prepared, space: Space, *, sizes_may_differ: bool) -> None:

@@ -21,7 +21,7 @@ class Trained:
     values: Values  # by field
     return_mean: float  # over its last 100 episodes; NaN where it has none, or has diverged
     env_steps: int
-    exit: str  # finished, interrupted, stopped (by halving) or failed
+    exit: str  # finished, interrupted, stopped (by halving or Optuna), failed, or waiting: it never began
     folder: Path  # of a run like any other
 
 

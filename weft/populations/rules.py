@@ -5,6 +5,7 @@
 | Together | one, to the end | nothing |
 | Halving | one for each halving: each member has made twice the steps of the round before | the better half goes on |
 | Exploit | every so many steps | the worst quarter copies the best quarter, and explores |
+| Suggest (`suggest.py`) | three for each batch of members | those behind stop; at a batch's end the next begins |
 
 Halving is successive halving (Jamieson and Talwalkar, arXiv 1502.07943); Exploit is population based training
 (Jaderberg et al., arXiv 1711.09846) with truncation selection. A member whose return is not a number (it has diverged,
@@ -14,7 +15,7 @@ or no episode has ended) is worse than any other.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -33,21 +34,32 @@ class Decision:
     copies: dict[int, int] = field(default_factory=dict)  # the member that copies, and the one that it copies
     values: dict[int, Values] = field(default_factory=dict)  # of members whose values change
     stops: tuple[int, ...] = ()  # members that are trained no further
+    finishes: tuple[int, ...] = ()  # members that are at their end, while others are not
+    begins: dict[int, Values] = field(default_factory=dict)  # members that have waited, and begin with these values
 
 
 class Rule(Protocol):
     """How a population is trained."""
 
     def boundaries(self, steps: int) -> list[int]:
-        """Env steps of each member at which its rounds end; the last is ``steps``."""
+        """Env steps, of each member that is trained then, at which rounds end; the last is ``steps``."""
         ...
 
-    def stops_of(self, members: int) -> int:
-        """How many of so many members are stopped after a round."""
+    def total(self, members: int, steps: int) -> int:
+        """Env steps of so many members together, at most."""
         ...
 
-    def decide(self, done: int, returns: Mapping[int, float], values: Mapping[int, Values]) -> Decision:
-        """After round ``done`` (from 1), not the last: ``returns`` and ``values`` are of the members still trained."""
+    def decide(
+        self,
+        done: int,
+        returns: Mapping[int, float],
+        values: Mapping[int, Values],
+        past: Sequence[Mapping[int, float]],
+    ) -> Decision:
+        """After round ``done`` (from 1), not the last: ``returns`` are of the members still trained.
+
+        ``values`` are of all that have begun; ``past`` has the returns of the rounds before, where there were any.
+        """
         ...
 
 
@@ -58,11 +70,17 @@ class Together:
         """One round."""
         return [steps]
 
-    def stops_of(self, members: int) -> int:
-        """None."""
-        return 0
+    def total(self, members: int, steps: int) -> int:
+        """All of them, to the end."""
+        return members * steps
 
-    def decide(self, done: int, returns: Mapping[int, float], values: Mapping[int, Values]) -> Decision:
+    def decide(
+        self,
+        done: int,
+        returns: Mapping[int, float],
+        values: Mapping[int, Values],
+        past: Sequence[Mapping[int, float]] = (),
+    ) -> Decision:
         """Nothing."""
         return Decision()
 
@@ -78,14 +96,24 @@ class Halving:
         rounds = max(1, math.ceil(math.log2(self.members)))
         return sorted({max(1, steps >> k) for k in range(rounds + 1)})
 
-    def stops_of(self, members: int) -> int:
-        """Half of them; of an odd number the larger half."""
-        return members - max(1, members // 2)
+    def total(self, members: int, steps: int) -> int:
+        """Half as many members in each round."""
+        left, before, total = members, 0, 0
+        for end in self.boundaries(steps):
+            total += left * (end - before)
+            before, left = end, max(1, left // 2)
+        return total
 
-    def decide(self, done: int, returns: Mapping[int, float], values: Mapping[int, Values]) -> Decision:
-        """Stop the worse half."""
+    def decide(
+        self,
+        done: int,
+        returns: Mapping[int, float],
+        values: Mapping[int, Values],
+        past: Sequence[Mapping[int, float]] = (),
+    ) -> Decision:
+        """Stop the worse half; of an odd number the larger half."""
         order = best_first(returns)
-        return Decision(stops=tuple(sorted(order[len(order) - self.stops_of(len(order)) :])))
+        return Decision(stops=tuple(sorted(order[max(1, len(order) // 2) :])))
 
 
 @dataclass(frozen=True)
@@ -100,11 +128,17 @@ class Exploit:
         """Every ``every`` steps, and the end."""
         return [*range(self.every, steps, self.every), steps]
 
-    def stops_of(self, members: int) -> int:
-        """None."""
-        return 0
+    def total(self, members: int, steps: int) -> int:
+        """All of them, to the end."""
+        return members * steps
 
-    def decide(self, done: int, returns: Mapping[int, float], values: Mapping[int, Values]) -> Decision:
+    def decide(
+        self,
+        done: int,
+        returns: Mapping[int, float],
+        values: Mapping[int, Values],
+        past: Sequence[Mapping[int, float]] = (),
+    ) -> Decision:
         """The worst quarter copy members of the best quarter, drawn by chance; none where no return is known.
 
         A member copies only one that is better. What is drawn depends on the seed and the round alone, so that a run

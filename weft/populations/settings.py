@@ -16,9 +16,16 @@ class SweepConfig:
     members: int = setting(16, "how many to train; of a grid, at most", at_least=2, unit="members")
     how: str = setting(
         "random",
-        "how values are chosen; halving draws them at random, and trains the better half on, again and again",
-        choices=("random", "grid", "halving"),
+        "how values are chosen; halving draws them at random, and trains the better half on, again and again; optuna "
+        "chooses a batch of members by how those before it did",
+        choices=("random", "grid", "halving", "optuna"),
         noun="way to choose values",
+    )
+    batch: int | None = setting(
+        None,
+        "with how=optuna: members that are chosen and trained at a time; unless set: a quarter of them",
+        at_least=1,
+        unit="members",
     )
     apart: bool = setting(False, APART)
 

@@ -48,7 +48,7 @@ class Interval:
             value = math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low)))
         else:
             value = self.low + share * (self.high - self.low)
-        return self._kept(value)
+        return self.kept(value)
 
     def draw(self, random: np.random.Generator) -> float:
         """A value, evenly (in the logarithm)."""
@@ -62,14 +62,15 @@ class Interval:
         """A value near ``value``, up or down by chance, within the interval."""
         up = bool(random.random() < 0.5)
         if self.log:
-            return self._kept(value * FACTOR if up else value / FACTOR)
+            return self.kept(value * FACTOR if up else value / FACTOR)
         step = SHARE * (self.high - self.low)
-        return self._kept(value + step if up else value - step)
+        return self.kept(value + step if up else value - step)
 
     def __str__(self) -> str:
         return f"{self.low:g}..{self.high:g}{':log' if self.log else ''}"
 
-    def _kept(self, value: float) -> float:
+    def kept(self, value: float) -> float:
+        """A value within the interval, as it is shown."""
         value = min(max(value, self.low), self.high)
         return round(value) if self.whole else float(f"{value:.6g}")  # as it is shown, it is
 

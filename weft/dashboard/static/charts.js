@@ -40,7 +40,7 @@ class Chart {
     try {
       const data = await ask("/api/curves", { metric: this.metric, x: axis, run: this.page.shown(), points: Math.max(60, Math.round(this.box.clientWidth - 60)), from: zoom?.[0], to: zoom?.[1], together: together ? 1 : 0 });
       this.show(data);
-      if (this.metric === "return_mean") this.page.view?.legend?.();
+      this.page.view?.legend?.();
     } catch (error) { this.note.textContent = error.message; }
     this.busy = false;
     if (this.stale && this.visible) this.load();
@@ -78,7 +78,7 @@ class Chart {
     const line = css("--line"), faint = css("--soft"), font = `11px ${css("--sans")}`;
     const axis = { stroke: faint, font, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1, size: 4 }, gap: 5 };
     this.plot = new uPlot({
-      ...this.size(), series, bands, legend: { show: false }, padding: [10, 10, 0, 0],
+      ...this.size(), series, bands, legend: { show: false }, padding: [10, 20, 0, 0],
       cursor: { sync: { key: "curves" }, drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
       scales: { x: { time: false, range: () => [this.data.low, this.data.high] } },
       axes: [{ ...axis, size: 30, space: 70, values: (u, ticks) => ticks.map((v) => axisTick(this.data.axis, v)) }, { ...axis, size: 52, values: (u, ticks) => ticks.map(short) }],

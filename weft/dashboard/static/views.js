@@ -73,7 +73,8 @@ class CurvesView {
     this.legend(); this.reload();
   }
   legend() {
-    const groups = this.page.curves.together ? this.charts.get("return_mean")?.data?.series : null;
+    const drawn = [...this.charts.values()].find((chart) => chart.data?.series.length && !chart.metric.endsWith("*"));
+    const groups = this.page.curves.together ? drawn?.data.series : null;
     const rows = groups ? groups.map((s) => [s.run, s.label]) : this.page.shown().map((id) => [id, this.page.nameOf(id)]);
     this.keys.replaceChildren(...rows.map(([id, words]) => make("span", {}, make("i", { style: { background: colour(this.page.colourOf(id)) } }), words)));
   }

@@ -19,7 +19,7 @@ from weft.envs.protocol import JaxEnv
 from weft.graph.algorithm import Algorithm
 from weft.graph.graph import Graph
 from weft.runtimes.compiled.engine import FusedEngine, FusedState, Varied
-from weft.runtimes.compiled.replicas import Layout
+from weft.runtimes.compiled.replicas import Layout, Spread
 
 
 class MembersEngine(FusedEngine):
@@ -70,6 +70,16 @@ class MembersEngine(FusedEngine):
         self._state = jax.tree.map(lambda x: x[where], self._held())
         self.values = {name: value[where] for name, value in self.values.items()}
         self.layout = replace(self.layout, seeds=len(rows))
+
+    def begin(self, seed: int, values: Mapping[str, Sequence[float]]) -> None:
+        """Begin from nothing with other members: row ``k`` has seed ``seed + k``. As many as before compile nothing."""
+        rows = len(next(iter(values.values())))
+        self.layout = replace(self.layout, seeds=rows)
+        self.vary(values)
+        seeds = self.layout.place(jnp.arange(seed, seed + rows), Spread.SHARED)
+        self._arguments = (seeds, self.values), self._arguments[1]
+        self._follower.forget()
+        self.start()
 
     def begin_with(self, tree: Tree, values: Mapping[str, Sequence[float]], rows: int) -> None:
         """Go on from a saved state of so many members, with these values."""
