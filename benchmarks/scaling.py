@@ -1,9 +1,10 @@
 """Trained steps per second by the number of env workers: ``python -m benchmarks.scaling [--workers 1 2 4 …]``.
 
 For a machine with many cores and a GPU. Each plan runs as a user would run it; beside it what as many processes reach
-by stepping alone, measured in the same call: the same slices of environments in turn, with random actions, since a
-game that is played costs more than one that stands still. ``busy`` is the share of its time that a stage's sides
-worked, ``GPU`` the card's own utilisation (nvidia-smi), sampled while the run was steady. One run of each: no spread.
+by stepping alone, measured in the same call before and after (the mean counts): the same slices of environments in
+turn, with random actions, since a game that is played costs more than one that stands still. ``busy`` is the share of
+its time that a stage's sides worked, ``GPU`` the card's own utilisation (nvidia-smi), sampled while the run was steady.
+One run of each: no spread.
 """
 
 from __future__ import annotations
@@ -147,8 +148,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8, 14])
     parser.add_argument("--environments", nargs="+", default=["filming"], choices=list(ENVIRONMENTS))
     parser.add_argument("--plans", nargs="+", default=list(PLANS), choices=list(PLANS))
-    parser.add_argument("--envs", type=int, default=16, help="of each worker")
-    parser.add_argument("--ring", type=int, default=2)
+    parser.add_argument("--envs", type=int, default=24, help="of each worker")
+    parser.add_argument("--ring", type=int, default=3)
     parser.add_argument("--max-lag", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--json", type=Path)
@@ -158,13 +159,16 @@ def main(arguments: list[str]) -> int:
     for name in flags.environments:
         flags.rates = {name: stepping(name, flags.envs, 1, 1.0, flags.ring)}
         for workers in flags.workers:
-            limit = stepping(name, flags.envs, workers, 3.0, flags.ring)
-            print(f"{name}: {workers} × {flags.envs}: stepping alone {limit:,.0f}", flush=True)
-            for plan in flags.plans:
-                found = measure(name, PLANS[plan].format(n=workers), workers, flags)
-                share = found["rate"] / limit if found.get("rate") else float("nan")
-                outcomes.append({"environment": name, "workers": workers, "limit": limit, **found, "share": share})
+            limits = [stepping(name, flags.envs, workers, 3.0, flags.ring)]
+            runs = [measure(name, PLANS[plan].format(n=workers), workers, flags) for plan in flags.plans]
+            limits.append(stepping(name, flags.envs, workers, 3.0, flags.ring))
+            limit = sum(limits) / 2
+            told = ", ".join(f"{rate:,.0f}" for rate in limits)
+            print(f"{name}: {workers} × {flags.envs}: stepping alone {limit:,.0f} ({told})", flush=True)
+            for found in runs:
                 rate = found.get("rate") or float("nan")
+                share = rate / limit
+                outcomes.append({"environment": name, "workers": workers, "limits": limits, **found, "share": share})
                 print(f"  {found['plan']:<28} {rate:>9,.0f}  {share:.2f} of it  {found}", flush=True)
     if flags.json:
         flags.json.write_text(json.dumps(outcomes, indent=1))

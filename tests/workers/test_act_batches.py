@@ -209,12 +209,14 @@ def test_whoever_is_ready_goes_at_once_in_one_of_a_few_sizes_and_each_gets_its_o
     assert t.compiled._cache_size() == 4, "compiled once for each size, whatever came"
 
 
+@pytest.mark.parametrize("pins", [True, False])
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize("plan", ["act | learn", "act+learn"])
 def test_on_an_accelerator_as_on_a_cpu_and_observations_stay_there_for_a_learner_beside_act(
-    table, monkeypatch, in_place, plan
+    table, monkeypatch, in_place, plan, pins
 ):
     monkeypatch.setattr(act_side, "on_accelerator", lambda: True)
+    monkeypatch.setattr(act_side, "can_pin", lambda device: pins)  # JAX's CPU has such memory too
     t = table(lockstep=False, plan=plan)
     t.in_place = in_place
     t.side.start()
@@ -233,6 +235,8 @@ def test_on_an_accelerator_as_on_a_cpu_and_observations_stay_there_for_a_learner
                 assert t.take(lane) == seen_by(lane, step[lane]).tolist()
 
     t.run(environments())
+    kinds = {room.seen[0].sharding.memory_kind if pins else type(room.seen[0]) for room in t.side._rooms[5]}
+    assert kinds == ({"pinned_host"} if pins else {np.ndarray})
     for lane in range(LANES):
         steps = np.stack([seen_by(lane, step) for step in range(UNROLL + 1)])
         block = t.unroll(lane)

@@ -21,6 +21,7 @@ from jax.extend.core import Literal
 
 from weft.core.types import Array, Timestep, Tree
 from weft.runtimes.compiled.replicas import Layout, Spread
+from weft.runtimes.hosted.pinned import fetched, shapes_of_pinned
 from weft.runtimes.loop.engine import is_key
 
 MAX_IN_ONE = 2**18
@@ -86,6 +87,17 @@ class ActCall:
     def compile(self, rows: int) -> None:
         """Compile ``call`` for a batch of ``rows`` of arrays that are nowhere in particular; blocks. For any thread."""
         self.call.lower(*self.takes(rows)).compile()
+
+    def compile_pinned(self, rows: int) -> None:
+        """As ``compile``, of ``call_pinned``."""
+        params, *rest = self.takes(rows)
+        self.call_pinned.lower(params, *shapes_of_pinned(rest, self._layout.devices[0])).compile()
+
+    @cached_property
+    def call_pinned(self) -> Any:
+        """As ``call``, where all but the params lie in pinned memory."""
+        device = self._layout.devices[0]
+        return jax.jit(lambda params, *rest: self.call(params, *fetched(rest, device)))
 
     @cached_property
     def call(self) -> Any:

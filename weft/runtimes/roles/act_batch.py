@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from weft.core.types import Tree
+from weft.runtimes.hosted.pinned import pinned
 from weft.runtimes.roles.act_lane import LaneState, State
 
 
@@ -15,13 +16,25 @@ class Room:
     """Room for the inputs of ``size`` lanes, as one of them has them. What is not filled stays as it was.
 
     A new array for each call would be new memory for each call, which the kernel hands out page by page; that takes
-    longer than to copy what goes into it.
+    longer than to copy what goes into it. ``pins``: the device that reads the memory by itself; None: it is handed it.
     """
 
-    def __init__(self, size: int, rows: int, seen: tuple[Any, ...], noise: Tree, carry: Tree) -> None:
-        self.seen = tuple(_several(leaf, size) for leaf in seen)
-        self.noise, self.carry = (jax.tree.map(lambda x: _several(x, size), tree) for tree in (noise, carry))
-        whole = [*self.seen, *jax.tree.leaves(self.noise), *jax.tree.leaves(self.carry)]
+    def __init__(
+        self, size: int, rows: int, seen: tuple[Any, ...], noise: Tree, carry: Tree, pins: Any | None = None
+    ) -> None:
+        likes, structure = jax.tree.flatten((seen, noise, carry))
+        shapes = [(size * like.shape[0], *like.shape[1:]) for like in likes]
+        handed: list[Any] = []  # what a program is given, and what is written here: the same memory
+        whole: list[np.ndarray[Any, Any]] = []
+        for shape, like in zip(shapes, likes, strict=True):
+            if pins is None:
+                whole.append(_aligned(shape, like.dtype))
+                handed.append(whole[-1])
+            else:
+                memory = pinned(shape, like.dtype, pins)
+                whole.append(memory.view)
+                handed.append(memory.array)
+        self.seen, self.noise, self.carry = jax.tree.unflatten(structure, handed)
         self._places = [[leaf[j * rows : (j + 1) * rows] for leaf in whole] for j in range(size)]
         self._seen = len(seen)
 
@@ -60,9 +73,9 @@ class Pending(NamedTuple):
         return all(leaf.is_ready() for leaf in jax.tree.leaves(self.gave))
 
 
-def _several(leaf: Any, size: int) -> np.ndarray[Any, Any]:
-    """Zeros for ``size`` lanes' leaves, on a cache line: a CPU device uses them where they lie."""
-    shape, dtype = (size * leaf.shape[0], *leaf.shape[1:]), np.dtype(leaf.dtype)
+def _aligned(shape: tuple[int, ...], like: Any) -> np.ndarray[Any, Any]:
+    """Zeros on a cache line: a CPU device uses them where they lie."""
+    dtype = np.dtype(like)
     nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     memory = np.zeros(nbytes + 64, np.uint8)
     start = -memory.ctypes.data % 64

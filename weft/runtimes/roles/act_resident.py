@@ -16,15 +16,19 @@ import numpy as np
 
 from weft.core.types import Tree
 from weft.runtimes.hosted.act_call import ActCall
+from weft.runtimes.hosted.pinned import fetched, shapes_of_pinned
 
 Numbers = np.ndarray[Any, np.dtype[np.int32]]
 
 
 class Resident:
-    """Acts for ``lanes`` lanes of ``rows`` environments, and keeps what they observe; ``length`` is T."""
+    """Acts for ``lanes`` lanes of ``rows`` environments, and keeps what they observe; ``length`` is T.
 
-    def __init__(self, act: ActCall, lanes: int, rows: int, length: int) -> None:
-        self._act, self._lanes, self._rows = act, lanes, rows
+    ``pins``: the device whose pinned memory the carry, what is seen and the noise lie in; None: they are handed over.
+    """
+
+    def __init__(self, act: ActCall, lanes: int, rows: int, length: int, pins: Any | None = None) -> None:
+        self._act, self._lanes, self._rows, self._pins = act, lanes, rows, pins
         self._places, self._structure = act.observation_places()
         sees = act.takes(rows)[2]
         self._kept: list[Any] = [
@@ -37,7 +41,10 @@ class Resident:
         """Compile for a batch of ``size`` lanes; blocks. For any thread."""
         shapes = [jax.ShapeDtypeStruct(k.shape, k.dtype) for k in self._kept]
         where = jax.ShapeDtypeStruct((size,), np.int32)
-        self._call.lower(shapes, *self._act.takes(size * self._rows), where, where).compile()
+        params, *rest = self._act.takes(size * self._rows)
+        if self._pins is not None:
+            rest = shapes_of_pinned(rest, self._pins)
+        self._call.lower(shapes, params, *rest, where, where).compile()
 
     def call(
         self, params: Any, carry: Tree, seen: tuple[Any, ...], noise: Tree, lanes: Numbers, steps: Numbers
@@ -60,6 +67,8 @@ class Resident:
     def _act_and_keep(
         self, kept: list[Any], params: Any, carry: Tree, seen: tuple[Any, ...], noise: Tree, lanes: Any, steps: Any
     ) -> tuple[Tree, list[Any]]:
+        if self._pins is not None:
+            carry, seen, noise = fetched((carry, seen, noise), self._pins)
         after = []
         for whole, place in zip(kept, self._places, strict=True):
             came = seen[place].reshape(len(lanes), *whole.shape[2:])

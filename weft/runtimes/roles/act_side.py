@@ -2,7 +2,7 @@
 
 Its environments write each timestep into the row of the unroll that it belongs to, where both share memory: an action
 says where what follows from it goes (``UnrollWriter.where``). So an observation is copied once on this host, into the
-batch that goes to the device.
+batch, which an accelerator reads by itself (``pinned.py``).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from weft.core.trees import tree_leaves, tree_map
 from weft.core.types import Acted, Array, Tree
 from weft.runtimes.hosted.act_call import ActCall
 from weft.runtimes.hosted.blocks import seen
+from weft.runtimes.hosted.pinned import can_pin
 from weft.runtimes.hosted.unroll_buffer import Ended
 from weft.runtimes.packing import unpack_on_host
 from weft.runtimes.roles.act_batch import Pending, Room, sizes_for
@@ -61,6 +62,8 @@ class ActSide:
         self._seldom = [i for i, leaf in enumerate(leaves) if id(leaf) in self._final]
         self._truncated = next(i for i, leaf in enumerate(leaves) if leaf is like.truncated)
         self._on_accelerator = on_accelerator()
+        device = jax.local_devices()[0]
+        self._pins = device if can_pin(device) else None
         self._sizes = sizes_for(len(lanes), self._whole, self._on_accelerator)
         self.context.saves = self._saved
         self._in_flight = IN_FLIGHT if self._on_accelerator and not self._whole else 1
@@ -72,7 +75,7 @@ class ActSide:
         self._left, self._resident = left, None
         if left is not None and self._on_accelerator and self._valued:
             with suppress(ValueError):  # act does not look at all of the observation
-                self._resident = Resident(self._act, len(lanes), rows, acting.algorithm.unroll)
+                self._resident = Resident(self._act, len(lanes), rows, acting.algorithm.unroll, self._pins)
 
     def start(self) -> dict[str, Any]:
         """Begin to compile for an accelerator what will be called; others start meanwhile."""
@@ -86,6 +89,8 @@ class ActSide:
         for size in reversed(self._sizes):
             if self._resident is not None:
                 self._resident.compile(size)
+            elif self._pins is not None:
+                self._act.compile_pinned(size * rows)
             else:
                 self._act.compile(size * rows)
             self._compiled.insert(0, size)
@@ -233,7 +238,7 @@ class ActSide:
         size = next(n for n in self._compiled if n >= len(ready))
         rooms = self._rooms.setdefault(size, [])
         room = rooms.pop() if rooms else self._room(size)
-        alone = size == 1  # what it sees can be handed over as it lies
+        alone = size == 1 and self._pins is None  # what it sees can be handed over as it lies
         for j, lane in enumerate(ready):
             assert lane.buffer is not None
             sees, t = lane.buffer.seen_by(act)[lane.t], lane.t % lane.buffer.length
@@ -241,11 +246,11 @@ class ActSide:
             noise = [leaf[t] for leaf in lane.noise]
             room.fill(j, sees, noise, jax.tree.leaves(lane.carry), copy_seen=not alone)
         batch = self._params(), room.carry, sees if alone else room.seen, room.noise
-        if self._resident is None:
-            gave = act.call(*batch)
-        else:
+        if self._resident is not None:
             where = self._resident.where([(lane.number, lane.t) for lane in ready], size)
             gave = self._resident.call(*batch, *where)
+        else:
+            gave = (act.call if self._pins is None else act.call_pinned)(*batch)
         if self._on_accelerator:  # all at once: each by itself would wait for the device again
             for leaf in jax.tree.leaves(gave):
                 leaf.copy_to_host_async()
@@ -277,7 +282,7 @@ class ActSide:
 
     def _room(self, size: int) -> Room:
         _, carry, sees, noise = self._act.takes(self.lanes[0].lane.rows)
-        return Room(size, self.lanes[0].lane.rows, sees, noise, carry)
+        return Room(size, self.lanes[0].lane.rows, sees, noise, carry, self._pins)
 
     def _complete(self, pending: Pending) -> None:
         """Send the actions; then, while environments step, keep what learn wants remembered."""
