@@ -28,6 +28,7 @@ from weft.runtimes.policies.run import Run
 from weft.runtimes.prepare.config import Prepared, Settings
 from weft.services import checkpoints
 from weft.services.family import Family
+from weft.services.mirror import Mirror
 from weft.services.run_folder import RunFolder
 from weft.telemetry.ledger import Ledger
 from weft.telemetry.plain import Plain, Quiet
@@ -45,7 +46,13 @@ class Execution:
     """One process's part of a run."""
 
     def __init__(
-        self, prepared: Prepared, settings: Settings, folder: RunFolder, interrupt: Interrupt, family: Family
+        self,
+        prepared: Prepared,
+        settings: Settings,
+        folder: RunFolder,
+        interrupt: Interrupt,
+        family: Family,
+        mirror: Mirror | None = None,
     ) -> None:
         self.prepared, self.settings, self.folder = prepared, settings, folder
         self.family, self.interrupt = family, interrupt
@@ -55,7 +62,7 @@ class Execution:
         self.on_summary: Callable[[dict[str, Any]], None] = lambda summary: None
         self.on_begun: Callable[[Path], None] = lambda folder: None
         self.warnings: list[str] = []
-        self.keeper = Keeper(prepared, settings, folder)
+        self.keeper = Keeper(prepared, settings, folder, mirror)
         self.keeper.warn = self.warnings.append
         self.watching = Watching(prepared, folder, interrupt)
         self.bad_steps, self.inspect = BadSteps(), folder.path / "bad_batches"

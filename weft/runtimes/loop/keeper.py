@@ -22,6 +22,7 @@ from weft.runtimes.loop.saver import Saver, on_host
 from weft.runtimes.prepare.config import Prepared, Settings
 from weft.services import checkpoints
 from weft.services.checkpoints import Label, Retention
+from weft.services.mirror import Mirror
 from weft.services.progress_made import refuse_lost_checkpoints
 from weft.services.run_folder import RunFolder
 
@@ -38,7 +39,8 @@ class Keeper:
     ``warn`` is told what a user should know, ``on_saved`` is called after a write that succeeded; the loop sets both.
     """
 
-    def __init__(self, prepared: Prepared, settings: Settings, folder: RunFolder) -> None:
+    def __init__(self, prepared: Prepared, settings: Settings, folder: RunFolder, mirror: Mirror | None = None) -> None:
+        self._mirror = mirror
         self.warn: Callable[[str], None] = lambda text: None
         self.on_saved: Callable[[], None] = lambda: None
         self.saved_steps = 0  # learn steps in the newest checkpoint; 0 where there is none
@@ -79,7 +81,7 @@ class Keeper:
 
     def open(self) -> None:
         """The run has begun, and its folder tells what it does: from now on it may be saved."""
-        self._saver = Saver(self._folder, self._retention)
+        self._saver = Saver(self._folder, self._retention, self._mirror)
 
     def is_due(self, env_steps: int) -> bool:
         """Whether it is time to save again, or a stretch of ``keep_every`` begins; not while one is being written."""

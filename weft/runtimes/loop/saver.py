@@ -13,6 +13,7 @@ from weft.core.types import Tree
 from weft.runtimes.loop.engine import is_key
 from weft.services import checkpoints
 from weft.services.checkpoints import Packed, Retention
+from weft.services.mirror import Mirror
 from weft.services.run_folder import RunFolder
 from weft.services.tenure import Tenure
 
@@ -32,8 +33,8 @@ class Saver:
     A folder that was removed is made again, and one that became another's is left alone (``services.tenure``).
     """
 
-    def __init__(self, folder: RunFolder, keep: Retention) -> None:
-        self._folder, self._keep = folder, keep
+    def __init__(self, folder: RunFolder, keep: Retention, mirror: Mirror | None = None) -> None:
+        self._folder, self._keep, self._mirror = folder, keep, mirror
         self._tenure = Tenure(folder)
         self._thread: threading.Thread | None = None
         self._written: Written | None = None
@@ -64,6 +65,8 @@ class Saver:
         try:
             note = self._tenure.confirm()
             checkpoints.write(self._folder.checkpoints, packed, self._keep)
+            if self._mirror is not None and (trouble := self._mirror.tried(self._folder.path)):
+                note = f"{note}. {trouble}" if note else trouble
         except OSError as failed:
             words = f"cannot use {self._folder.path}: {failed.strerror or failed}. Make it writable, or bring it back."
             error = CheckpointError(words)

@@ -22,7 +22,9 @@ from weft.runtimes.loop.watching import evaluation_of
 from weft.runtimes.policies.run import Run
 from weft.runtimes.prepare.config import RunConfig, Settings, prepare, without_effect
 from weft.services.family import Family
+from weft.services.mirror import Mirror
 from weft.services.run_folder import default_name
+from weft.telemetry.plain import Plain
 from weft.telemetry.stopping import Hooks
 from weft.telemetry.wandb import require_wandb
 
@@ -57,12 +59,19 @@ def train(
     # Before there is a folder, which a command that is put right would find to be of another config.
     if settings.wandb is not None:
         require_wandb()
+    mirror = Mirror(settings.mirror, name) if settings.mirror else None
+    if mirror is not None:
+        mirror.fetch(settings.root / name, fresh=settings.fresh)
     engine = make_engine(prepared, settings, settings.root / name / "logs", cluster)
     folder, trouble = open_folder(prepared, settings, name)
     with folder, interruptible() as interrupt:
-        execution = Execution(prepared, settings, folder, interrupt, family)
+        execution = Execution(prepared, settings, folder, interrupt, family, mirror)
         execution.on_summary, execution.on_begun = on_summary, on_begun
         execution.hooks = hooks or hooks_of(settings)
         left_out = [f"{part} is text, and left out" for part in prepared.source.spec.left_out]
         execution.warnings += [*without_effect(prepared, config, settings), *left_out, *trouble]
-        return execution.run(engine)
+        try:
+            return execution.run(engine)
+        finally:  # the summary and the last records too
+            if mirror is not None and (failed := mirror.tried(folder.path)):
+                Plain().warn(failed)

@@ -120,6 +120,11 @@ class Settings:
     keep_every: int = setting(
         0, "env steps from one checkpoint that stays for good to the next; 0: none does", at_least=0, unit="env steps"
     )
+    mirror: str = setting(
+        "",
+        "a place that fsspec knows (`s3://BUCKET/runs`, `file:///mnt/runs`): what the run needs to go on is copied "
+        "there with each checkpoint, and fetched from there where its folder is not here",
+    )
     eval_every: int = setting(
         0,
         "env steps, for each seed, from one evaluation in the run to the next; there is one at the end too; 0: none",
