@@ -102,6 +102,29 @@ def test_an_end_that_goes_in_the_middle_of_a_message_is_noticed(ends):
         there.hear()
 
 
+def test_what_is_not_whole_yet_is_not_waited_for(ends):
+    """A worker that is stopped amid a message must not stop the launcher, which is the one to notice it."""
+    here, there = ends
+    assert there.take() is None
+    text = b'{"topic": "saved", "body": {}, "arrays": [["<f8", [2]], ["|u1", [0]], ["|u1", [3]]]}'
+    whole = struct.pack("<IQ", len(text), 19) + text + np.array([1.5, 2.5]).tobytes() + bytes([7, 8, 9])
+    for at in range(len(whole) - 1):
+        here._socket.sendall(whole[at : at + 1])
+        assert there.take() is None
+    here._socket.sendall(whole[-1:])
+    said = there.take()
+    assert said.topic == "saved"
+    assert [array.tolist() for array in said.arrays] == [[1.5, 2.5], [], [7, 8, 9]]
+    here.say("next")
+    here.say("last", {}, [np.arange(3)])
+    assert there.take().topic == "next"
+    assert there.hear().topic == "last"
+    assert there.take() is None
+    here.close()
+    with pytest.raises(LinkClosed, match="gone"):
+        there.take()
+
+
 def test_a_length_that_cannot_be_ours_is_refused_before_it_is_allocated(ends):
     here, there = ends
     here._socket.sendall(struct.pack("<IQ", MAX_JSON + 1, 0))

@@ -17,7 +17,10 @@ from weft.cli.flags import Flags, parse
 from weft.core.setting import setting
 from weft.runtimes.prepare.settings import Settings
 
-ABOUT = "Say what this machine has, and what is missing for what: one line each, with what to do about it."
+ABOUT = (
+    "Say what this machine has, and what is missing for what: one line each, with what to do about it. With --on: "
+    "what of a cluster is unfit for runs, for every host, in one table. Exit code 1 where something must be put right."
+)
 
 NEEDED = ("jax", "jaxlib", "flax", "optax", "numpy", "gymnasium", "msgspec", "pyzmq", "rich", "tensorboardX")
 EXTRAS = {
@@ -52,9 +55,14 @@ class DoctorFlags:
 
 def main(command: str, arguments: list[str]) -> int:
     """Look and say; 1 where something must be put right."""
-    groups = Flags(DoctorFlags), Flags(Settings, "the runs' folder", names=("root",))
+    groups = Flags(DoctorFlags), Flags(Settings, "where", names=("root", "on", "trust_network"))
     given, kept = parse("weft doctor", ABOUT, arguments, *groups)
-    findings = list(_look(Settings(**kept).root))
+    settings = Settings(**kept)
+    if settings.on != "local":
+        from weft.cli.doctor_of_hosts import look_at_hosts
+
+        return look_at_hosts(settings.on, trust_network=settings.trust_network, json=DoctorFlags(**given).json)
+    findings = list(_look(settings.root))
     bad = any(one.level == "bad" for one in findings)
     if DoctorFlags(**given).json:
         import msgspec

@@ -37,7 +37,7 @@ COMMANDS = {
     "plans": ("weft.cli.lists", "", "list the named plans"),
     "algorithms": ("weft.cli.lists", "", "list the algorithms"),
     "init": ("weft.cli.init", "DIR", "make a small project of your own, which trains at once"),
-    "doctor": ("weft.cli.doctor", "", "say what this machine has, and what is missing for what"),
+    "doctor": ("weft.cli.doctor", "", "say what this machine, or a cluster, has and lacks"),
     "completion": ("weft.cli.completion", "SHELL", "print a script that completes commands in bash, zsh or fish"),
     "envs": ("weft.cli.lists", "[MATCH]", "list the environments that are usable here"),
 }

@@ -8,13 +8,19 @@ import sys
 from weft.core.errors import ConfigError
 
 
+def most_descriptors() -> int:
+    """How many a process may open here, once it has raised its own limit as far as that goes."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return sys.maxsize if hard == resource.RLIM_INFINITY else hard
+
+
 def need_descriptors(count: int, what: str) -> None:
     """See to it that this process, and those it starts, may open ``count`` and some more.
 
     Raises its own limit as far as that goes. Raises ConfigError where the system's is too low.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = sys.maxsize if hard == resource.RLIM_INFINITY else hard
+    most = most_descriptors()
     if count > most:
         raise ConfigError(
             f"{what} needs {count:,} file descriptors in one process, and no more than {hard:,} are allowed here "

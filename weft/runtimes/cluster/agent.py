@@ -12,6 +12,7 @@ import os
 import select
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -24,6 +25,7 @@ import zmq
 
 from weft.core.recipe import from_recipe
 from weft.runtimes.cluster.channels import HostChannels
+from weft.runtimes.cluster.checkup import examine, reach
 from weft.runtimes.cluster.fitness import fitness
 from weft.runtimes.cluster.line import LEASE_SECONDS, AgentLine, Invitation
 from weft.runtimes.cluster.words import Owned
@@ -54,6 +56,7 @@ class Agent:
         self._next_report = 0.0
         self._heard = time.monotonic()
         self._logs: Path | None = None  # where the head cannot see them
+        self._port: socket.socket | None = None  # of a checkup: others try to reach it
         self.line.say("here", {"host": self.host, "pid": os.getpid(), **fitness()})
 
     def serve(self) -> None:
@@ -88,6 +91,7 @@ class Agent:
     def close(self) -> None:
         """End all workers."""
         self._end_run()
+        self._forget_port()
         self.line.close()
         if self._logs is not None:
             shutil.rmtree(self._logs, ignore_errors=True)
@@ -96,7 +100,7 @@ class Agent:
 
     def _heed(self, message: LinkMessage) -> None:
         body = message.body
-        if self.launcher is None and message.topic not in ("begin", "flush", "close"):
+        if self.launcher is None and message.topic not in ("begin", "flush", "close", "examine", "reach"):
             return  # said before the head heard that its workers are gone
         match message.topic:
             case "begin":
@@ -141,6 +145,12 @@ class Agent:
                         pass
                     self._report()
                 self._answer(body, {})
+            case "examine":
+                self._forget_port()
+                facts, self._port = examine(self.interface)
+                self._answer(body, facts)
+            case "reach":
+                self._answer(body, {"wrong": reach(body["places"])})
             case "close":
                 self._end_run()
                 self._answer(body, {"logs": self._read_logs()})
@@ -170,6 +180,11 @@ class Agent:
         if self._channels is not None:
             self._channels.close()
         self.launcher = self._channels = None
+
+    def _forget_port(self) -> None:
+        if self._port is not None:
+            self._port.close()
+            self._port = None
 
     @property
     def _there(self) -> Launcher:

@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,14 @@ from weft.runtimes.cluster.line import LEASE_SECONDS
 from weft.runtimes.cluster.switchboard import Switchboard
 from weft.runtimes.workers.control.link import LinkMessage
 
+RESERVE_SECONDS = 60.0
+"""How long a provider may take to give the hosts of a run that begins: others may use them now."""
+
 REPORT_SECONDS = 60.0
 """The time that agents have to report, once they are started."""
+
+MOVE_SECONDS = 15.0
+"""The same, for both, of a run that is under way: nothing is supervised meanwhile, and other hosts may do."""
 
 GRACE_SECONDS = 10.0
 """How much longer than its lease an agent may be silent: by then it has ended its workers, wherever it is."""
@@ -57,30 +64,53 @@ class Cluster:
         """The hosts with an agent that works, as far as is known."""
         return sorted(self.started - set(self.lost))
 
-    def start(self, shares: Mapping[int, Share]) -> None:
+    def renew(self) -> None:
+        """Look for hosts that have joined, and for those that have left before they were used."""
+        with suppress(ConfigError):  # there is none left: those that are known have no agents either
+            self.offers = self.provider.offers()
+
+    def start(self, shares: Mapping[int, Share], *, moving: bool = False) -> None:
         """Start agents on these hosts, wait until they have reported, and compare them with this host.
 
-        Raises ConfigError where one is unfit, or does not come. Blocks for up to ``REPORT_SECONDS``.
+        Raises ConfigError where one is unfit, or does not come. Blocks for up to ``RESERVE_SECONDS`` and
+        ``REPORT_SECONDS``; where a run is under way (``moving``), for up to ``MOVE_SECONDS`` each.
+        """
+        reserve, report = (MOVE_SECONDS, MOVE_SECONDS) if moving else (RESERVE_SECONDS, REPORT_SECONDS)
+        new = sorted(set(shares) - self.started)
+        if late := self.begin(shares, reserve, report):
+            why = [f"{self.name(host)} ({words})" for host, words in late.items()]
+            raise ConfigError(f"the agents of these hosts did not report: {', '.join(why)}.")
+        ours = fitness()
+        for host in new:
+            check_fit(self.name(host), self._reported[host], ours)
+
+    def begin(
+        self, shares: Mapping[int, Share], reserve: float, report: float, *, every: bool = False
+    ) -> dict[int, str]:
+        """Start agents on these hosts, and wait until each has reported, or is late: those that are, and why.
+
+        It ends at the first that is lost, unless it waits for ``every`` one. ``reserve``, ``report``: seconds for the
+        provider, and then for the agents. Raises ConfigError where the provider does not give the hosts.
         """
         new = sorted(set(shares) - self.started)
         if not new:
-            return
+            return {}
         if self._board is None:
             self._board = Switchboard(self.provider.head, self._deliver)
         board = self._board
         self.started |= set(new)
-        self.provider.start([board.invitation(host, self.offers[host].interface) for host in new], shares)
-        deadline = time.monotonic() + REPORT_SECONDS
-        while not set(new) <= self._reported.keys():
+        self.provider.start([board.invitation(host, self.offers[host].interface) for host in new], shares, reserve)
+        deadline = time.monotonic() + report
+        while late := [host for host in new if host not in self._reported]:
             self.look()
-            late = [host for host in new if host not in self._reported]
-            if any(host in self.lost for host in late) or time.monotonic() > deadline:
-                why = [f"{self.name(host)} ({self.lost.get(host, 'no word of it')})" for host in late]
-                raise ConfigError(f"the agents of these hosts did not report: {', '.join(why)}.")
+            if (all if every else any)(host in self.lost for host in late) or time.monotonic() > deadline:
+                return {host: self.lost.get(host, "no word of it") for host in late if host not in self._reported}
             time.sleep(0.01)
-        ours = fitness()
-        for host in new:
-            check_fit(self.name(host), self._reported[host], ours)
+        return {}
+
+    def reported(self, host: int) -> Mapping[str, Any]:
+        """What its agent said as it came: its process, and what ``fitness`` gives there."""
+        return self._reported[host]
 
     def name(self, host: int) -> str:
         """What a host is called."""

@@ -36,13 +36,18 @@ class HostProvider(Protocol):
     head: str  # the address of this machine by which its hosts reach it
 
     def offers(self) -> list[Offer]:
-        """What there is, numbered from 0. Nothing is taken yet. Raises ConfigError where nothing can be had."""
+        """What there is, numbered from 0. Nothing is taken yet. Raises ConfigError where nothing can be had.
+
+        Asked again, hosts that have joined since come after those that were known; one that has left keeps its number,
+        and has no room.
+        """
         ...
 
-    def start(self, invitations: list[Invitation], shares: Mapping[int, Share]) -> None:
+    def start(self, invitations: list[Invitation], shares: Mapping[int, Share], seconds: float) -> None:
         """Take these hosts, and start an agent on each (``agent.py``). Raises ConfigError where they are not to be had.
 
-        ``shares``: by host, what the run uses of it at first.         Returns before the agents have reported.
+        ``shares``: by host, what the run uses of it at first. ``seconds``: how long it may take until they are given.
+        Returns before the agents have reported.
         """
         ...
 

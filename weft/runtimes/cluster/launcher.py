@@ -148,12 +148,14 @@ class ClusterLauncher:
         if not homeless - self._without:
             return
         before = set(self._hosts)
+        self.cluster.renew()
+        self.blueprint = replace(self.blueprint, hosts=tuple(offer.host for offer in self.cluster.offers))
         while True:
             blueprint, without = move(self._drafted, self.blueprint, set(self.cluster.lost), set(self.children))
             needed = {h: s for h, s in shares(blueprint).items() if h not in self.cluster.lost}
             new = set(needed) - self.cluster.started
             try:
-                self.cluster.start(needed)
+                self.cluster.start(needed, moving=True)
                 break
             except ConfigError as error:  # a host without an agent so far, which is not to be had
                 self.warn(str(error))

@@ -42,7 +42,7 @@ class ProcessHosts:
         """See ``HostProvider``."""
         return self._offers
 
-    def start(self, invitations: list[Invitation], shares: Mapping[int, Share]) -> None:
+    def start(self, invitations: list[Invitation], shares: Mapping[int, Share], seconds: float = 0.0) -> None:
         """See ``HostProvider``."""
         for invitation in invitations:
             self.agents[invitation.host] = start_agent(invitation, self._commands[invitation.host])

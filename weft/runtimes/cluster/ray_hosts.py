@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from weft.core.errors import ConfigError
@@ -20,9 +22,6 @@ from weft.runtimes.workers.layout.blueprint import Host
 
 ANSWER_SECONDS = 5.0
 """How long an address may take to answer."""
-
-RESERVE_SECONDS = 60.0
-"""How long the cluster may take to give what it has in all: others may use it now."""
 
 OWN_SLOTS = 64
 """Workers that a Ray which we start for one run has room for."""
@@ -42,6 +41,7 @@ class RayHosts:
         self._actors: dict[int, Any] = {}
         self._watches: dict[int, Any] = {}
         self._nodes: list[str] = []  # Ray's ids, by host
+        self._offers: list[Offer] = []
         self._told: set[int] = set()
         try:
             self._connect(address)
@@ -98,10 +98,16 @@ class RayHosts:
 
     def offers(self) -> list[Offer]:
         """See ``HostProvider``: the nodes that are alive, with all that they have."""
-        found: list[Offer] = []
-        for node in sorted(self._ray.nodes(), key=lambda n: (n["NodeManagerAddress"], n["NodeID"])):
+        found = self._offers
+        nodes = sorted(self._ray.nodes(), key=lambda n: (n["NodeManagerAddress"], n["NodeID"]))
+        alive = [node for node in nodes if node["Alive"]]
+        here = {node["NodeID"] for node in alive}
+        for at, known in enumerate(found):
+            if self._nodes[at] not in here:
+                found[at] = known._replace(host=replace(known.host, cores=0, gpus=0, slots=0))
+        for node in alive:
             cores = int(node["Resources"].get("CPU", 0))
-            if not node["Alive"] or not cores:
+            if not cores or node["NodeID"] in self._nodes:
                 continue
             custom = [name for name in node["Resources"] if not name.startswith(_OWN)]
             labels = [f"{k}={v}" for k, v in (node.get("Labels") or {}).items() if not k.startswith("ray.io/")]
@@ -116,11 +122,11 @@ class RayHosts:
             self._nodes.append(node["NodeID"])
         if not found:
             raise ConfigError("the Ray cluster has no node with a CPU.")
-        return found
+        return list(found)
 
-    def start(self, invitations: list[Invitation], shares: Mapping[int, Share]) -> None:
-        """See ``HostProvider``. Waits until Ray has reserved all of it, ``RESERVE_SECONDS`` at most."""
-        from ray.util.placement_group import placement_group
+    def start(self, invitations: list[Invitation], shares: Mapping[int, Share], seconds: float) -> None:
+        """See ``HostProvider``. Waits until Ray has reserved all of it."""
+        from ray.util.placement_group import placement_group, remove_placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         bundles, where = [], []
@@ -129,13 +135,14 @@ class RayHosts:
             bundles.append({"CPU": share.cores} | ({"GPU": share.gpus} if share.gpus else {}))
             where.append({"ray.io/node-id": self._nodes[invitation.host]})
         group = placement_group(bundles, strategy="PACK", bundle_label_selector=where)
-        self._groups.append(group)
-        if not group.wait(RESERVE_SECONDS):
+        if not self._given(group, [self._nodes[invitation.host] for invitation in invitations], seconds):
+            remove_placement_group(group)
             free = {k: v for k, v in self._ray.available_resources().items() if k in ("CPU", "GPU")}
             raise ConfigError(
-                f"the Ray cluster has not given {bundles} within {RESERVE_SECONDS:.0f} s; of all its nodes {free} are "
+                f"the Ray cluster has not given {bundles} within {seconds:.0f} s; of all its nodes {free} are "
                 "free now. Others may use it: wait, or ask for fewer replicas."
             )
+        self._groups.append(group)
         for at, invitation in enumerate(invitations):
             bundle = bundles[at]
             actor = self._ray.remote(_HostActor).options(
@@ -147,6 +154,15 @@ class RayHosts:
             )
             made = actor.remote(invitation.to_json())
             self._actors[invitation.host], self._watches[invitation.host] = made, made.watch.remote()
+
+    def _given(self, group: Any, nodes: list[str], seconds: float) -> bool:
+        """Wait for a placement group, no longer than all its nodes are alive."""
+        end = time.monotonic() + seconds
+        while not group.wait(min(1.0, seconds)):
+            alive = {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
+            if time.monotonic() > end or not alive.issuperset(nodes):
+                return False
+        return True
 
     def gone(self) -> list[Gone]:
         """See ``HostProvider``."""

@@ -251,8 +251,9 @@ class Launcher:
                 heard.append(Heard(worker, None, self._reap(worker)))
         for worker in readable:
             try:
-                message = self.children[worker].link.hear()
-                heard.append(Heard(worker, message))
+                message = self.children[worker].link.take()
+                if message is not None:  # else the rest of it is still to come
+                    heard.append(Heard(worker, message))
             except LinkClosed:
                 heard.append(Heard(worker, None, self._reap(worker)))
         return heard

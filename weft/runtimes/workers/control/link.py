@@ -11,7 +11,7 @@ import select
 import socket
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,12 +33,14 @@ class LinkMessage(NamedTuple):
 
 
 class Link:
-    """One end. ``say`` may be called by any thread; ``hear`` by one."""
+    """One end. ``say`` may be called by any thread; ``hear`` and ``take`` by one."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._lock = threading.Lock()
         self._closed = False
+        self._reading = _parts()  # of the message under way
+        self._view = memoryview(b"")  # what is still missing of its part
 
     @classmethod
     def pair(cls) -> tuple[Link, socket.socket]:
@@ -72,23 +74,14 @@ class Link:
             poll.register(self._socket, select.POLLIN)
             if not poll.poll(max(0, int(timeout * 1000))):
                 return None
-        head = self._exactly(_HEAD.size)
-        length, total = _HEAD.unpack(head)
-        if length > MAX_JSON:
-            raise LinkClosed(f"a message of {length} bytes is not one of ours")
-        try:
-            fields = json.loads(bytes(self._exactly(length)))
-            topic, body = fields["topic"], fields["body"]
-            layout = [(np.dtype(dtype), tuple(map(int, shape))) for dtype, shape in fields["arrays"]]
-        except (ValueError, KeyError, TypeError) as error:
-            raise LinkClosed(f"a message that is not one of ours: {error!r}") from None
-        if sum(dtype.itemsize * math.prod(shape) for dtype, shape in layout) != total:
-            raise LinkClosed("a message whose arrays are not of the size it says is not one of ours")
-        arrays = [np.empty(shape, dtype) for dtype, shape in layout]
-        for array in arrays:
-            if array.nbytes:
-                self._into(array.reshape(-1).view(np.uint8).data)
-        return LinkMessage(topic, body, arrays)
+        return self._receive(0)
+
+    def take(self) -> LinkMessage | None:
+        """The next message if all of it has come; never blocks. Raises LinkClosed.
+
+        A worker that is stopped amid a message has sent a part of it: whoever would wait for the rest is stopped too.
+        """
+        return self._receive(socket.MSG_DONTWAIT)
 
     def close(self) -> None:
         """Close; may be called twice."""
@@ -96,17 +89,45 @@ class Link:
             self._closed = True
             self._socket.close()
 
-    def _exactly(self, count: int) -> bytearray:
-        data = bytearray(count)
-        self._into(memoryview(data))
-        return data
-
-    def _into(self, view: memoryview) -> None:
-        while len(view):
+    def _receive(self, flags: int) -> LinkMessage | None:
+        while True:
+            while len(self._view):
+                try:
+                    got = self._socket.recv_into(self._view, 0, flags)
+                except BlockingIOError:
+                    return None
+                except OSError as error:
+                    raise LinkClosed(str(error)) from None
+                if got == 0:
+                    raise LinkClosed("the other side is gone")
+                self._view = self._view[got:]
             try:
-                got = self._socket.recv_into(view)
-            except OSError as error:
-                raise LinkClosed(str(error)) from None
-            if got == 0:
-                raise LinkClosed("the other side is gone")
-            view = view[got:]
+                self._view = next(self._reading)
+            except StopIteration as whole:
+                self._reading = _parts()
+                message: LinkMessage = whole.value
+                return message
+
+
+def _parts() -> Generator[memoryview, None, LinkMessage]:
+    """A message part by part: each is to be filled before the next is asked for. Raises LinkClosed."""
+    head = bytearray(_HEAD.size)
+    yield memoryview(head)
+    length, total = _HEAD.unpack(head)
+    if length > MAX_JSON:
+        raise LinkClosed(f"a message of {length} bytes is not one of ours")
+    text = bytearray(length)
+    yield memoryview(text)
+    try:
+        fields = json.loads(bytes(text))
+        topic, body = fields["topic"], fields["body"]
+        layout = [(np.dtype(dtype), tuple(map(int, shape))) for dtype, shape in fields["arrays"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise LinkClosed(f"a message that is not one of ours: {error!r}") from None
+    if sum(dtype.itemsize * math.prod(shape) for dtype, shape in layout) != total:
+        raise LinkClosed("a message whose arrays are not of the size it says is not one of ours")
+    arrays = [np.empty(shape, dtype) for dtype, shape in layout]
+    for array in arrays:
+        if array.nbytes:
+            yield array.reshape(-1).view(np.uint8).data
+    return LinkMessage(topic, body, arrays)

@@ -256,7 +256,7 @@ class Supervisor:
         """Go on with those that do the same, or end the run."""
         stages = {self.blueprint.sides[s].stage for s in self.blueprint.workers[worker].sides}
         others = {s.stage for s in self.blueprint.sides if s.worker not in self.given_up | {worker}}
-        shard = any(self.blueprint.sides[s].shard for s in self.blueprint.workers[worker].sides)
+        shard = any(self.blueprint.sides[s].shards for s in self.blueprint.workers[worker].sides)
         if self.blueprint.synchrony.still or worker in self.learning or shard or not stages <= others:
             return [Fail(f"{text}, and the run cannot go on without it{last_words}")]
         self.given_up.add(worker)
