@@ -77,6 +77,11 @@ class Browser:
         self._driver.wait()
         self._profile.cleanup()
 
+    @property
+    def pid(self) -> int:
+        """The driver's process, of which Chromium's are descendants."""
+        return self._driver.pid
+
     def open(self, url: str) -> None:
         """Go to a page, and wait until it is loaded."""
         self._call("POST", f"{self._session}/url", {"url": url})

@@ -24,6 +24,8 @@ HOW = {
     "fish": "weft completion fish | source     # in ~/.config/fish/config.fish",
 }
 
+_FISH_RUNS = "(ls -1 runs 2>/dev/null)"
+
 
 @dataclass(frozen=True)
 class CompletionFlags:
@@ -79,7 +81,9 @@ def script(shell: str) -> str:
             seen = f"-n '__fish_seen_subcommand_from {name}'"
             lines += [f"complete -c weft {seen} -l {flag[2:]}" for flag in each if flag.startswith("--")]
             lines += [f"complete -c weft {seen} -a '{' '.join(w for w in each if not w.startswith('--'))}'"]
-        lines += [f"complete -c weft -l plan -x -a '{plans}'", f"complete -c weft {_fish_runs()}"]
+        lines += [f"complete -c weft -l plan -x -a '{plans}'", f"complete -c weft -l run -x -a '{_FISH_RUNS}'"]
+        lines += [f"complete -c weft -l {flag} -x -a '(__fish_complete_directories)'" for flag in ("root", "to")]
+        lines += [f"complete -c weft -n '__fish_seen_subcommand_from {' '.join(_of_runs())}' -a '{_FISH_RUNS}'"]
         return "\n".join(lines)
     cases = "\n".join(f'        {name}) words="{" ".join(each)}";;' for name, each in known.items() if name)
     body = f"""_weft() {{
@@ -107,7 +111,3 @@ def _of_runs() -> list[str]:
     from weft.cli.main import COMMANDS
 
     return [name for name, (_, takes, _) in COMMANDS.items() if takes.startswith("RUN")] + ["show"]
-
-
-def _fish_runs() -> str:
-    return f"-n '__fish_seen_subcommand_from {' '.join(_of_runs())}' -a '(ls -1 runs 2>/dev/null)'"
