@@ -77,7 +77,8 @@ def table(
         refusal = refused(algorithm, plan)
         if refusal is not None:
             reasons.setdefault(refusal, []).append((algorithm, plan))
-        told = ["refused" if refusal else outcomes.get((algorithm, plan, *column), UNTRIED) for column in columns]
+        found = [outcomes.get((algorithm, plan, *column), UNTRIED) for column in columns]
+        told = ["refused" if refusal else UNTRIED if outcome == "refused" else outcome for outcome in found]
         rows.append(f"| {algorithm} | `{plan}` | {' | '.join(told)} |")
     head = f"| algorithm | plan | {' | '.join(f'{e}, {c}' for e, c in columns)} |"
     return [head, "|---" * (len(columns) + 2) + "|", *rows], reasons

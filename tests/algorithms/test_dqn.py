@@ -307,8 +307,8 @@ def test_sizes_that_do_not_fit_are_refused(case):
 
 
 def test_what_cannot_run_is_refused_before_anything_starts():
-    def asked(environment="weft:CartPole-v1", steps=10_000, plan="inline", **fields):
-        return prepare(RunConfig(weft.DQN(**{**SMALL, **fields}), environment, envs=8, steps=steps, plan=plan))
+    def asked(environment="weft:CartPole-v1", steps=10_000, plan="inline", envs=8, **fields):
+        return prepare(RunConfig(weft.DQN(**{**SMALL, **fields}), environment, envs=envs, steps=steps, plan=plan))
 
     with pytest.raises(ConfigError, match=r"numbered actions, and .*Pendulum.* are Box\[1\] float32. Use"):
         asked("weft:Pendulum-v1")
@@ -316,8 +316,10 @@ def test_what_cannot_run_is_refused_before_anything_starts():
         asked(capacity=2_000_000_000)
     with pytest.raises(ConfigError, match=r"begins to learn only with unroll 2. Choose more steps"):
         asked(steps=20)
-    with pytest.raises(PlanError, match=re.escape("replicates 'replay'")):
-        asked(plan="(env+act+replay+learn)*2")
+    with pytest.raises(PlanError, match=re.escape("has 3 of 'replay' and 2 of what learns from it")):
+        asked(plan="(env+act)*4 | replay*3 | learn*2")
+    with pytest.raises(ConfigError, match=r"3 learners share every batch, and 3 does not divide a batch of 32"):
+        asked(plan="(env+act+replay+learn)*3", batch=32, envs=9)
     with pytest.raises(PlanError, match=r"has no 'grad'"):
         asked(plan="central")
 

@@ -30,6 +30,16 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def test_self_play_is_evaluated_and_exported_as_its_only_team(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One policy plays both sides: what one gains the other loses, and the mean of the two is counted."""
+    capsys.readouterr()
+    where = ["--root", str(root)]
+    assert main(["eval", "rally", *where, "--episodes", "3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["returns"] == [0.0] * 3
+    assert main(["export", "rally", *where, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["checks"]["played"] > 0
+
+
 def played(root: Path, capsys: pytest.CaptureFixture[str], run: str, against: str, *more: str) -> dict[str, Any]:
     capsys.readouterr()
     where = ["--root", str(root), "--episodes", "6", "--json"]

@@ -45,3 +45,17 @@ def test_a_sweep_tells_of_its_members_and_is_played(tmp_path: Path, capfd: pytes
 def test_bad_command_lines(arguments: list[str], words: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     assert words in capfd.readouterr().err
+
+
+def test_optuna_chooses_members_batch_by_batch(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    asked = ["sweep", "ppo", "weft:CartPole-v1", "--vary", "learning_rate=1e-5..1e-1:log", "--how", "optuna"]
+    asked += ["--members", "4", "--batch", "2", "--steps", "128", *SMALL, "--no-tensorboard"]
+    assert main([*asked, "--root", str(tmp_path), "--run", "chosen", "--json"]) == 0
+    summary = json.loads(capfd.readouterr().out)
+    assert summary["exit"] == "finished"
+    rates = {row["values"]["learning_rate"] for row in summary["members"]}
+    assert len(rates) == 4
+    assert all(1e-5 <= rate <= 1e-1 for rate in rates)
+    rounds = json.loads((tmp_path / "chosen" / "lineage.json").read_text())["rounds"]
+    assert [row["member"] for row in rounds[0]["members"]] == [0, 1]
+    assert [row["member"] for row in rounds[-1]["members"]] == [2, 3]

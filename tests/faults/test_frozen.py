@@ -42,6 +42,50 @@ def test_a_worker_that_is_stopped_is_replaced(training, algorithm, plan, names):
     assert [line.split()[2] for line in told] == names, "others were blamed"
 
 
+STOPS_AMID_A_MESSAGE = """
+import os, signal
+from weft.runtimes.workers.control import link
+
+class Stopping:
+    def __init__(self, socket):
+        self._socket, self._sent = socket, 0
+    def sendall(self, data):
+        self._sent += 1
+        if self._sent == 2:  # the first of the arrays
+            os.kill(os.getpid(), signal.SIGSTOP)
+        self._socket.sendall(data)
+
+def say(self, topic, body=None, arrays=()):
+    there = self._socket
+    if topic == "saved" and arrays and os.path.exists({stop!r}):
+        os.unlink({stop!r})
+        self._socket = Stopping(there)
+    whole(self, topic, body, arrays)
+    self._socket = there
+
+whole, link.Link.say = link.Link.say, say
+"""
+
+
+@pytest.mark.slow
+def test_a_learner_that_is_stopped_amid_a_message_is_replaced(training, tmp_path, monkeypatch):
+    """What the launcher has of the message must not keep it from looking on."""
+    stop = tmp_path / "stop"
+    (tmp_path / "sitecustomize.py").write_text(STOPS_AMID_A_MESSAGE.format(stop=str(stop)))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    run = training("ppo", "CartPole-v1", *PLAN, *SMALL, "--hang-seconds", "4")
+    run.wait_for_learning(2)
+    pid = run.workers()["learn-0"]
+    stop.touch()
+    assert run.wait_for_another("learn-0", pid, 30.0) > 2.0
+    run.wait_for_learning(2)
+    assert run.end(signal.SIGINT) == 130
+    assert run.left() == []
+    assert run.summary["restarts"] == 1
+    assert missing(run.summary["samples"]) == 0
+    assert "its process stands still" in run.err
+
+
 @pytest.mark.slow
 def test_when_everything_is_stopped_and_goes_on_nobody_is_blamed(training):
     """As a machine that is suspended, or Ctrl-Z and fg; and the launcher alone, for longer than workers may be."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from math import ceil
 
 import pytest
 from running import missing
@@ -13,9 +14,10 @@ SMALL = [
 ]  # fmt: skip
 SECONDS_TO_REPLACE = 20.0  # on an idle machine about one; tests run beside others
 ONE, SHARDS = "(env+act)*2 | replay | learn", "(env+act)*2 | replay*2 | learn"
+APART, BESIDE = "(env+act)*2 | replay*2 | learn*2", "(env+act)*2 | (replay+learn)*2"
 
 
-def killed(run, workers):
+def killed(run, workers, learners=1):
     """The summary of a run after these were killed, one after the other, each when learning went on."""
     run.wait_for_learning(2)
     for worker in workers:
@@ -25,7 +27,10 @@ def killed(run, workers):
     assert run.end(signal.SIGINT) == 130, run.err
     assert run.left() == []
     summary = run.summary
-    assert summary["restarts"] == len(workers)
+    if learners == 1:
+        assert summary["restarts"] == len(workers)
+    else:  # with one of them all are replaced
+        assert summary["restarts"] >= len(workers)
     assert missing(summary["samples"]) == 0
     assert all(count >= 0 for count in summary["samples"]["dropped"].values())
     return summary
@@ -51,6 +56,46 @@ def test_a_shard_that_is_killed_goes_on_from_what_was_saved_and_so_does_the_run(
     assert last["exit"] == "finished"
     assert missing(last["samples"]) == 0
     assert last["samples"]["trained"] > summary["samples"]["trained"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("plan", "workers"),
+    [
+        (APART, ["learn-1", "replay-0", "learn-0", "env+act-1"]),
+        ("(env+act)*2 | replay | learn*2", ["replay-0", "learn-1"]),
+        (BESIDE, ["replay+learn-1", "env+act-0", "replay+learn-0"]),
+    ],
+)
+def test_one_of_several_learners_or_of_their_shards_is_killed_and_the_run_goes_on(training, plan, workers):
+    arguments = [*SMALL, "--plan", plan]
+    run = training(*arguments, "--steps", "100000000")
+    run.wait_for_checkpoint()
+    summary = killed(run, workers, learners=2)
+    assert summary["samples"]["dropped"]
+    again = training(*arguments, "--steps", str(summary["env_steps"] + 4000))
+    assert again.end(seconds=120) == 0, again.err
+    assert again.left() == []
+    last = again.summary
+    assert last["exit"] == "finished"
+    assert missing(last["samples"]) == 0
+    assert last["samples"]["trained"] > summary["samples"]["trained"]
+
+
+@pytest.mark.slow  # tests/conformance has the same workers in lockstep
+@pytest.mark.parametrize("plan", [APART, "(env+act)*2 | replay | learn*2"])
+def test_several_learners_draw_as_often_as_one_would(training, plan):
+    run = training(*SMALL, "--plan", plan, "--steps", "20000")
+    assert run.end(seconds=120) == 0, run.err
+    assert run.left() == []
+    assert missing(run.summary["samples"]) == 0
+    assert run.summary["samples"]["dropped"] == {}
+    assert run.summary["learn_steps"] == (ceil(20_000 / 64) - 7) * 2  # 4 samples of 64 steps are 2 batches of 128
+    last = run.records()[-1]
+    for shard in ("replay-0", "replay-1"):
+        inserted, sampled = (last[f"{shard}/{what}"] for what in ("inserted", "sampled"))
+        assert sampled / (inserted - 7 * 32) == pytest.approx(4.0, rel=0.05)  # what fills it allows nothing
+        assert last[f"{shard}/refused"] == 0  # all that learners told came to the shard that had drawn it
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Where a store may run: beside one learner, or in a group that has none, in as many shards as there are lanes."""
+"""Where a store may run: beside its learners, or in a group that has none, in as many shards as there are lanes."""
 
 from __future__ import annotations
 
@@ -42,9 +42,15 @@ def runs(plan: str, graph: weft.Graph = GRAPH, *, lockstep: bool = False) -> str
         "env*2 | act+replay | learn",
         "env*2 | act*2 | replay*2 | learn",
         "env+act+learn | replay",
+        "(env+act+replay+learn)*2",
+        "(env+act)*2 | (replay+learn)*2",
+        "(env+act)*2 | replay | learn*2",
+        "(env+act)*4 | replay*4 | learn*2",
+        "(env+act)*4 | replay*2 | learn*4",
+        "(env+act+learn)*2 | replay",
     ],
 )
-def test_beside_one_learner_or_apart_from_it(plan):
+def test_beside_its_learners_or_apart_from_them(plan):
     executable(resolve(plan, GRAPH, MACHINE, envs=ENVS, pure_env=True), GRAPH, MACHINE, envs=ENVS)
 
 
@@ -54,12 +60,11 @@ def test_counts_that_the_machine_fills_are_one():
     assert runs("replicated") == "env+act+replay+learn"
 
 
-def test_what_is_drawn_goes_to_one_learner():
-    assert "replicates 'replay' beside" in refused("(env+act)*2 | (replay+learn)*2")
-    assert "Nearest plan that runs now: '(env+act)*2 | replay+learn'" in refused("(env+act)*2 | (replay+learn)*2")
-    message = refused("(env+act)*2 | replay | learn*2")
-    assert "2 replicas of what learns from 'replay'" in message
-    assert "'(env+act)*2 | replay | learn'" in message
+def test_each_learner_has_as_many_shards_as_the_others():
+    message = refused("(env+act)*4 | replay*3 | learn*2")
+    assert "has 3 of 'replay' and 2 of what learns from it" in message
+    assert "Nearest plan that runs now: '(env+act)*4 | replay*2 | learn*2'" in message
+    assert runs("(env+act)*4 | replay*2 | learn*2")
 
 
 def test_what_is_drawn_goes_straight_to_its_learner():
@@ -70,14 +75,20 @@ def test_what_is_drawn_goes_straight_to_its_learner():
     assert "'(env+act)*2 | replay+clip+learn'" in message
     host = GRAPH.insert("clip", lambda state, batch: (state, batch), on="batch", host=True)
     assert "'clip', which is host code on what it draws" in refused("(env+act)*2 | replay | clip+learn", host)
+    message = refused("(env+act)*2 | (replay+clip+learn)*2", host)
+    assert "replicates 'replay' beside 'clip', which is host code" in message
+    assert "'(env+act)*2 | replay+clip+learn'" in message
 
 
 def test_a_shard_has_a_lane_at_least():
     assert "'(env+act)*2 | replay*2 | learn'" in refused("(env+act)*2 | replay*4 | learn")
 
 
-def test_in_lockstep_there_is_one_shard():
+def test_in_lockstep_there_is_one_shard_for_each_learner():
     assert runs("(env+act)*2 | replay | learn", lockstep=True)
+    assert runs("(env+act)*2 | replay | learn*2", lockstep=True)
+    assert runs("(env+act)*2 | replay*2 | learn*2", lockstep=True)
+    assert "in lockstep" in refused("(env+act)*4 | replay*4 | learn*2", lockstep=True)
     message = refused("(env+act)*2 | replay*2 | learn", lockstep=True)
     assert "replicates 'replay', which has a state, and in lockstep" in message
     assert "'(env+act)*2 | replay | learn'" in message

@@ -39,8 +39,9 @@ class Office:
         lockstep: bool = False,
         max_lag: int = 1,
         ring: int = 1,
+        learners: int = 1,
     ) -> None:
-        self.algorithm = algorithm.bind(Spec(spec, envs, 10))
+        self.algorithm = algorithm.bind(Spec(spec, envs // learners, 10, replicas=learners))
         self.source = EnvSource(spec.name, spec, host=_no_environments)
         plan = parse(expression)
         for index, group in enumerate(plan.groups):

@@ -351,6 +351,16 @@ def test_new_workers_go_on_from_the_steps_of_each_environment(books):
         assert after.ledger.steps() == {"act": [4 * UNROLL] * ENVS}
 
 
+@pytest.mark.parametrize("late", [0, 1])
+def test_environments_that_have_made_nothing_keep_their_places(books, late):
+    first = books("env*2 | act | learn", lockstep=True)
+    lane = first.blueprint.lanes[1 - late]
+    first.make(f"unroll/{lane.index}")
+    steps = first.ledger.steps()["act"]
+    assert len(steps) == ENVS
+    assert [bool(made) for made in steps] == [lane.first <= env < lane.first + lane.rows for env in range(ENVS)]
+
+
 def test_of_a_stream_with_a_map_only_acts_steps_go_on(books):
     """A map may give more or less than it takes: its numbers begin anew, and its samples are even with what it took."""
     first = books("env*2 | act | mine | learn", MAPPED, lockstep=True)

@@ -140,7 +140,9 @@ class ContinuousControl(Replayed):
         """``action``, or anything within the bounds as long as nothing was learned."""
         anything = jax.random.uniform(key, action.shape, action.dtype, -1.0, 1.0)
         # Not step * envs: a trained policy is asked for the last step that 32 bits count.
-        return jnp.where(step < math.ceil(self.learning_begins / self.spec.envs), anything, action)
+        return jnp.where(
+            step < math.ceil(self.learning_begins / (self.spec.envs * self.spec.replicas)), anything, action
+        )
 
     def seen(self, policy: Policy, batch: Transitions) -> tuple[Policy, Transitions]:
         """The policy with statistics that have seen a batch, and the batch normalised by them."""

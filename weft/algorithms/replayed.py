@@ -66,7 +66,7 @@ class Replayed(Algorithm):
         """Refuse what cannot work, before anything starts."""
         super().check()
         check_ranges(self)
-        self.replay.check(type(self).__name__, self.unroll, self.spec.envs)
+        self.replay.of_learners(self.spec.replicas).check(type(self).__name__, self.unroll, self.spec.envs)
 
     def learn(self, state: TrainState, batch: Transitions) -> tuple[TrainState, Metrics]:
         """One learn call, without what the replay is told of it."""

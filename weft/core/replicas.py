@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from weft.core.types import Array
 
 T = TypeVar("T")
 _axis: ContextVar[str | None] = ContextVar("weft_replica_axis", default=None)
@@ -36,6 +39,16 @@ def mean_over_replicas(tree: T) -> T:
             start += leaves[i].size
     averaged: T = jax.tree.unflatten(structure, [mean[i] for i in range(len(leaves))])
     return averaged
+
+
+def of_replica(key: Array) -> Array:
+    """A key of this replica's own, for what it keeps to itself; ``key`` where there is but one."""
+    axis = _axis.get()
+    if axis is None:
+        return key
+    import jax
+
+    return jax.random.fold_in(key, jax.lax.axis_index(axis))
 
 
 @contextmanager

@@ -304,3 +304,4 @@ class Spec:
     learn_steps: int  # learn calls in the whole run, for schedules
     steps: int = 0  # of each environment in the whole run, for schedules of act; 0 where that is not known
     watch: tuple[tuple[str, Any], ...] = ()  # fragments that the run sets beside the graph to look on: name and code
+    replicas: int = 1  # of the learner

@@ -20,7 +20,7 @@ from weft.graph.algorithm import Algorithm
 from weft.graph.by_agent import for_agents
 from weft.graph.fragment import Fragment, Port, Schema
 from weft.graph.graph import Graph
-from weft.graph.store import Store, batch_schema
+from weft.graph.store import Store, batch_schema, of_learners
 from weft.graph.stream import Delivery, Rhythm, Sharing, Stream
 
 
@@ -64,6 +64,8 @@ def off_policy(algorithm: Algorithm, store: Store, policy: str = "") -> Graph:
     it of a batch (``learn_and_tell``), a stream takes that back. Unrolls have the final observations of truncated
     episodes: values that act could give for them would be stale when they are drawn.
     """
+    if algorithm.spec.replicas > 1:
+        store = of_learners(store, algorithm.spec.replicas)
     loop = on_policy(algorithm, policy, finals=cuts_at_most(algorithm))
     env, act, learn = loop.fragments
     environment = algorithm.spec.environment
@@ -106,7 +108,9 @@ def several_policies(algorithms: Mapping[str, Algorithm], spec: Spec) -> Graph:
         raise GraphError(f"policies beside one env need unrolls of the same length, got {sorted(lengths)}")
     loops = {
         name: on_policy(
-            for_agents(algorithm, teams[name]).with_spec(Spec(teams[name], spec.envs, spec.learn_steps, spec.steps)),
+            for_agents(algorithm, teams[name]).with_spec(
+                Spec(teams[name], spec.envs, spec.learn_steps, spec.steps, replicas=spec.replicas)
+            ),
             name,
         )
         for name, algorithm in algorithms.items()

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import jax
 
+from weft.core.errors import ConfigError
 from weft.core.types import Array, Metrics, Tree
 from weft.graph.fragment import Fragment, Schema
 from weft.graph.graph import Graph
@@ -96,6 +97,18 @@ class Home(Protocol):
         ...
 
 
+def of_learners(store: Store, learners: int) -> Store:
+    """What one of several learners in one program has of a store: a shard, which draws its part of every batch."""
+    part = getattr(store, "of_learners", None)  # a store of the user's own need not have it
+    if part is None:
+        raise ConfigError(
+            f"{learners} learners are to share what {type(store).__name__} draws, which has no of_learners(learners) "
+            "to say what one of them has. Give it one, or use one learner."
+        )
+    mine: Store = part(learners)
+    return mine
+
+
 def batch_schema(store: Store, unroll: Schema) -> Schema:
     """The shapes of what a store draws."""
     key = jax.eval_shape(lambda: jax.random.key(0))
@@ -106,6 +119,17 @@ def batch_schema(store: Store, unroll: Schema) -> Schema:
 def stores_of(graph: Graph) -> list[Fragment]:
     """The stores of a graph."""
     return [fragment for fragment in graph.fragments if fragment.role.stores]
+
+
+def check_stores(graph: Graph, owner: str) -> None:
+    """Raise ConfigError where nothing could be drawn from a store that can say so, for unrolls as the graph has them.
+
+    ``owner`` names the algorithm. One of ours checks its replay itself; a user's may leave it to this.
+    """
+    for fragment in stores_of(graph):
+        reward, check = getattr(fragment.inputs[0].schema, "reward", None), getattr(fragment.code, "check", None)
+        if check is not None and reward is not None:
+            check(owner, *reward.shape[:2])
 
 
 def calls_for_each_unroll(graph: Graph) -> int:

@@ -3,7 +3,8 @@
     platform   several groups are worker processes, which are started on Linux
     parts      a fragment is split only where its code comes apart
     devices    replicas that average gradients on accelerators have one each
-    stores     what a store gives goes to one learner: in its own group, of which there is one, or in another
+    stores     what a store gives goes straight to what learns from it, in its own group or in another; each of
+               several learners has as many shards as the others
     lanes      every learner has equally many environments in whole lanes, everything else at least one lane
 
 A lane is environments that go through inference together: all of a replica's where environments and inference are in
@@ -101,6 +102,8 @@ def one_state(plan: Plan, graph: Graph) -> None:
         for name in group.fragments:
             code = graph.fragment(name).code if name in graph.names else None
             keeps = getattr(code, "init", None) is not None and isinstance(code, MapCode)
+            if role_of(name, graph).stores and learner_replicas(plan, graph) % (group.replicas or 1) == 0:
+                continue  # a shard for each learner, as on devices of one process
             if keeps or role_of(name, graph).stores:
                 nearest = plan.with_group(index, replicas=1)
                 raise PlanError(
@@ -131,7 +134,10 @@ def _parts(plan: Plan, graph: Graph, envs: int) -> None:
 
 
 def _stores(plan: Plan, graph: Graph) -> None:
-    """What a store gives goes straight to one learner: it is the learner's own, or in another group."""
+    """What a store gives goes straight to what learns from it: beside it, or in another group.
+
+    Each of several learners has shards of its own, at least one.
+    """
     for fragment in graph.fragments:
         if not fragment.role.stores or fragment.name not in plan.fragments:
             continue
@@ -140,18 +146,20 @@ def _stores(plan: Plan, graph: Graph) -> None:
         home = next(i for i, group in enumerate(plan.groups) if fragment.name in group.fragments)
         homes = {i for i, group in enumerate(plan.groups) if set(after) & set(group.fragments)}
         reader = max(homes, default=home)
-        if homes == {home} and (plan.groups[home].replicas or 1) > 1:
-            reason = f"replicates {fragment.name!r} beside what learns from it, and a learner has one of it"
-            nearest = plan.with_group(home, replicas=1)
-        elif len(homes) > 1:
+        shards, learning = plan.groups[home].replicas or 1, plan.groups[reader].replicas or 1
+        if len(homes) > 1:
             reason = f"parts {' from '.join(map(repr, after))}, which get what {fragment.name!r} draws"
             nearest = _beside(plan, graph, fragment.name, after)
-        elif reader != home and not all(graph.fragment(name).pure for name in whole):
-            reason = f"puts {fragment.name!r} apart from {after[0]!r}, which is host code on what it draws"
+        elif (reader != home or shards > 1) and not all(graph.fragment(name).pure for name in whole):
+            where = "puts {} apart from" if reader != home else "replicates {} beside"
+            reason = f"{where.format(repr(fragment.name))} {after[0]!r}, which is host code on what it draws"
             nearest = _beside(plan, graph, fragment.name, after)
-        elif reader != home and (plan.groups[reader].replicas or 1) > 1:
-            reason = f"has {plan.groups[reader].replicas} replicas of what learns from {fragment.name!r}: 1 can"
-            nearest = plan.with_group(reader, replicas=1)
+        elif reader != home and shards % learning and learning % shards:
+            reason = (
+                f"has {shards} of {fragment.name!r} and {learning} of what learns from it: each learner has as many "
+                "shards as the others, or each replica of the store as many learners"
+            )
+            nearest = _with_replicas(plan, home, learning)
         else:
             continue
         raise PlanError(f"plan '{plan}' {reason}. Nearest plan that runs now: '{nearest}'.")

@@ -8,7 +8,7 @@ of the device, once for each seed, and in every checkpoint.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -17,6 +17,7 @@ import numpy as np
 
 from weft.core.types import Array, Metrics, Transitions, Tree
 from weft.ops.rewards import reshaped
+from weft.replay.uniform import part_of
 
 
 class Steps(NamedTuple):
@@ -56,6 +57,10 @@ class FixedReplay:
     def fills(self, unroll: Any) -> int:
         """There is something to draw from the start."""
         return 0
+
+    def of_learners(self, learners: int) -> Self:
+        """What one of so many learners has: it draws its part of every batch from all steps."""
+        return replace(self, batch=part_of(self.batch, learners))
 
     def share(self, shards: int) -> Self:
         """Each shard has all steps: all are drawn from alike."""

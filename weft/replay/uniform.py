@@ -102,6 +102,11 @@ class UniformReplay:
         """What one of so many shards keeps: its part of the capacity, and of what is kept before it begins."""
         return replace(self, capacity=-(-self.capacity // shards), begin=-(-self.begin // shards))
 
+    def of_learners(self, learners: int) -> Self:
+        """What one of so many learners has, each of which learns from its part of every batch."""
+        capacity, begin = -(-self.capacity // learners), -(-self.begin // learners)
+        return replace(self, capacity=capacity, begin=begin, batch=part_of(self.batch, learners))
+
     def of_lanes(self, lanes: int) -> Self:
         """The same, for unrolls that so many lanes bring in turn."""
         return replace(self, lanes=lanes)
@@ -172,6 +177,16 @@ class UniformReplay:
             "evicted": (ring.inserted - ring.held) * each,
             "sampled": held.drawn * jnp.float32(self.batch),
         }
+
+
+def part_of(batch: int, learners: int) -> int:
+    """What one of so many learners has of a batch; ConfigError where it does not come out even."""
+    if batch % learners:
+        raise ConfigError(
+            f"{learners} learners share every batch, and {learners} does not divide a batch of {batch}. Choose another "
+            "batch, or another number of learners."
+        )
+    return batch // learners
 
 
 def _steps(unroll: Any) -> int:

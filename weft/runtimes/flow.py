@@ -22,6 +22,7 @@ from weft.graph.graph import Graph
 from weft.graph.stream import Delivery, Stream
 from weft.runtimes.border import bordered
 from weft.runtimes.packing import scan_packed
+from weft.runtimes.shards import sharded
 from weft.runtimes.stage import Finite, Leg, Stage, States, stage_of
 
 
@@ -47,13 +48,18 @@ class _Walk:
 
 
 class Flow:
-    """The stages of ``names``, some of a graph's fragments, that take messages."""
+    """The stages of ``names``, some of a graph's fragments, that take messages.
 
-    def __init__(self, graph: Graph, names: Iterable[str]) -> None:
+    Of several ``replicas`` in one program each has a shard of every store.
+    """
+
+    def __init__(self, graph: Graph, names: Iterable[str], replicas: int = 1) -> None:
         self.graph = graph
         wanted = set(names)
         self.names = tuple(n for n in graph.order() if n in wanted and not graph.fragment(n).role.every_step)
         self.stages: dict[str, Stage] = {n: stage_of(graph.fragment(n), graph) for n in self.names}
+        if replicas > 1:
+            self.stages |= {n: sharded(s, replicas) for n, s in self.stages.items() if s.draws is not None}
         self._maps_of_params = tuple(n for n in self.names if not message_inputs(graph, n))
         self.repeats = dict.fromkeys(self.names, 1)  # how often a fragment runs for each of its entries in ``Flowed``
         for name, stage in self.stages.items():

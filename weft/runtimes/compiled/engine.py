@@ -91,7 +91,8 @@ class FusedEngine:
         self._publishers = publishers_of(graph)
         self._each = envs * actors[0].algorithm.unroll  # steps in an iteration, of one seed
         self._eaten = sum(samples_eaten(graph, self._publishers, self._each).values())
-        flow = Flow(graph, graph.names)
+        flow = Flow(graph, graph.names, layout.replicas)
+        self._spread = STATE_SPREAD._replace(fragments=layout.of_states(flow.names, flow.kept))
         rollout = make_rollout(actors, env) if varied is None else None
         legs = params_legs(graph)
         self.values: dict[str, Array] = varied.values if varied else {}
@@ -163,8 +164,8 @@ class FusedEngine:
         seeds = jnp.arange(seed, seed + layout.seeds) if layout.seeds else jnp.int32(seed)
         by_seed = Spread.PLAIN if layout.seeds else Spread.SPLIT
         self._arguments = layout.place(((seeds, self.values), indices), (Spread.SHARED, by_seed))
-        self._init = layout.wrap_init(init, STATE_SPREAD)
-        takes, gives = (Spread.SHARED, STATE_SPREAD, Spread.PLAIN), (STATE_SPREAD, Spread.SHARED)
+        self._init = layout.wrap_init(init, self._spread)
+        takes, gives = (Spread.SHARED, self._spread, Spread.PLAIN), (self._spread, Spread.SHARED)
         self._run = layout.wrap(partial(run, False), takes, gives, donate=(1,))
         self._fill = layout.wrap(partial(run, True), takes, gives, donate=(1,))
         self._state: FusedState | None = None
@@ -176,7 +177,7 @@ class FusedEngine:
 
     def resume(self, tree: Tree, document: dict[str, Any]) -> list[str]:
         """Go on from a saved state; always exact."""
-        self._state = self.layout.place(tree, STATE_SPREAD)
+        self._state = self.layout.place(tree, self._spread)
         self._follower.forget()
         self._filling = self._flow.waits(self._state.fragments, self.layout.seeds)
         return []

@@ -6,7 +6,7 @@ devices, by ``vmap`` over seeds, or as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -49,6 +49,12 @@ class Layout:
 
         return Mesh(np.array(self.devices), (AXIS,))
 
+    def of_states(self, names: Iterable[str], kept: Iterable[str]) -> Tree:
+        """How the states of fragments lie: the same for all replicas, but for those ``kept`` by stores, in shards."""
+        if self.replicas == 1 or not set(kept):
+            return Spread.SHARED
+        return {name: Spread.SPLIT if name in kept else Spread.SHARED for name in names}
+
     def sharding(self, spread: Spread) -> NamedSharding | jax.sharding.SingleDeviceSharding:
         """Where a value of this spread is kept."""
         if self.replicas == 1:
@@ -59,6 +65,17 @@ class Layout:
         """Put a tree where it belongs; ``spread`` is a Spread or a prefix tree of them."""
         shardings = jax.tree.map(self.sharding, spread)
         return jax.device_put(tree, jax.tree.map(lambda s, t: jax.tree.map(lambda _: s, t), shardings, tree))
+
+    def of_mine(self, mine: Any, spread: Spread = Spread.SPLIT) -> jax.Array:
+        """This process's part of an array that lies over the devices of several."""
+        whole: jax.Array = jax.make_array_from_process_local_data(self.sharding(spread), mine)
+        return whole
+
+    def replicated(self, tree: Tree) -> Tree:
+        """The same for all replicas, also where they are in several processes: each of them must call this."""
+        if self.replicas == 1:
+            return jax.device_put(tree, self.devices[0])
+        return jax.jit(lambda x: x, out_shardings=self.sharding(Spread.SHARED))(tree)
 
     def wrap_init(self, function: Callable[[Tree, Tree], Tree], gives: Tree) -> Callable[..., Tree]:
         """Compile ``function(seed, indices)``, which makes a fresh state, for all replicas or all seeds.

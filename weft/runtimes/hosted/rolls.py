@@ -78,7 +78,7 @@ class HostRoll:
         acts: dict[str, Any],
     ) -> None:
         self.layout, self.envs, self.seed, self.make, self.acts = layout, envs, seed, make, acts
-        self._actors = actors_of(graph)
+        self._actors, self._spread = actors_of(graph), segments.spread
         self._inside = {name: segments.recalls_inside(name) and p.recalls for name, p in acts.items()}
         self._batches = max(layout.seeds, 1)
         self._rows = envs * self._batches
@@ -127,7 +127,7 @@ class HostRoll:
                 }
                 return flow.init_pure(seed), fresh
 
-            self._init = self.layout.wrap_init(init, (Spread.SHARED, Spread.SPLIT))
+            self._init = self.layout.wrap_init(init, (self._spread, Spread.SPLIT))
         return self._init
 
     def start(self) -> None:
@@ -171,7 +171,7 @@ class HostRoll:
 
     def place(self, states: States) -> States:
         """Where the layout keeps them."""
-        return self.layout.place(states, Spread.SHARED)  # type: ignore[no-any-return]
+        return self.layout.place(states, self._spread)  # type: ignore[no-any-return]
 
     def unroll(self, params: dict[str, Tree], episodes: Episodes) -> Rolled:
         """T steps of every environment; the unrolls are views of the buffers."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from weft.core.types import Array, Metrics, Tree, Unroll
 from weft.graph.graph import Graph
@@ -30,7 +30,8 @@ class Segments:
     """The fragments of a flow in order, pure ones that follow each other as one program."""
 
     def __init__(self, graph: Graph, names: tuple[str, ...], layout: Layout, acts: Mapping[str, ActPrograms]) -> None:
-        self.flow = Flow(graph, names)
+        self.flow = Flow(graph, names, layout.replicas)
+        self.spread = layout.of_states((n for n in self.flow.names if self.flow.stages[n].pure), self.flow.kept)
         runs: list[list[str]] = []
         for name in self.flow.names:
             pure = self.flow.stages[name].pure
@@ -43,7 +44,7 @@ class Segments:
         changing = [n for n in self.flow.names if not message_inputs(graph, n)]
         self._publish = self.flow.publish
         if changing and not set(changing) & set(self.host):
-            self._publish = layout.wrap(self.flow.publish, (Spread.SHARED,), Spread.SHARED)
+            self._publish = layout.wrap(self.flow.publish, (self.spread,), (self.spread, Spread.SHARED))
 
     def recalls_inside(self, act: str) -> bool:
         """Whether an act's extras are found inside the first program, from its learner's own params."""
@@ -82,7 +83,7 @@ class Segments:
 
 class _Piece:
     def __init__(self, graph: Graph, names: tuple[str, ...], layout: Layout, acts: Mapping[str, ActPrograms]) -> None:
-        self.flow, self._layout, self._acts, self._graph = Flow(graph, names), layout, acts, graph
+        self.flow, self._layout, self._acts, self._graph = Flow(graph, names, layout.replicas), layout, acts, graph
         self._pure = all(stage.pure for stage in self.flow.stages.values())
         self._programs: dict[Any, Callable[..., Any]] = {}
         own = [name for name in self.flow.names if self.flow.stages[name].params is not None]
@@ -140,9 +141,12 @@ class _Piece:
             if any(leg[0] not in self._acts for leg in counts):  # what a map gave: one replica and one seed
                 messages = shared
             by_act, by_leg = dict.fromkeys(recalls, split_time), dict.fromkeys(newest, shared)
-            takes = (shared, shared, messages, by_act, by_leg, Spread.PLAIN)
+            kept = Spread.SPLIT if self._layout.replicas > 1 else shared
+            takes = (kept, shared, messages, by_act, by_leg, Spread.PLAIN)
+            states: Any = self._layout.of_states(self.flow.names, self.flow.kept)
+            gives = shared if states is shared else Flowed(states, *[cast("Any", shared)] * 3)
             # What a store holds may be most of the memory: it is changed in place, and not copied.
-            self._programs[key] = self._layout.wrap(partial(self._traced, filling), takes, shared, donate=(0,))
+            self._programs[key] = self._layout.wrap(partial(self._traced, filling), takes, gives, donate=(0,))
         return self._programs[key]
 
     def _traced(

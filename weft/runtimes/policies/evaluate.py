@@ -12,7 +12,7 @@ from weft.core.errors import ConfigError
 from weft.envs.jax_on_host import JaxOnHostFactory
 from weft.envs.protocol import EnvSource, HostFactory
 from weft.runtimes.policies.policy import Policy
-from weft.runtimes.policies.teams import TeamPolicies
+from weft.runtimes.policies.teams import TeamPolicies, as_players
 
 EVALUATION_SEED = 1_000_003
 """Added to a run's seed, so that evaluation meets other episodes than training did."""
@@ -42,6 +42,8 @@ def evaluate_policy(
     """
     if episodes < 1:
         raise ConfigError(f"episodes must be at least 1, got {episodes}")
+    policy, only = as_players(policy, source.spec)
+    team = team or only
     envs = min(episodes, 16)
     each = math.ceil(episodes / envs)
     env = host_factory(source)(envs, seed + EVALUATION_SEED)
@@ -85,6 +87,7 @@ def record_episode(
     policy: Policy | TeamPolicies, source: EnvSource, *, seed: int, max_frames: int = 2000
 ) -> list[np.ndarray[Any, Any]]:
     """The frames of one episode, uint8 ``[H, W, 3]`` each."""
+    policy, _ = as_players(policy, source.spec)
     env = host_factory(source)(1, seed + EVALUATION_SEED, render=True)
     frames: list[np.ndarray[Any, Any]] = []
     try:

@@ -18,7 +18,7 @@ from weft.core.types import Timestep, Tree
 from weft.envs.protocol import EnvSource
 from weft.runtimes.policies.evaluate import EVALUATION_SEED, host_factory
 from weft.runtimes.policies.policy import Policy
-from weft.runtimes.policies.teams import TeamPolicies
+from weft.runtimes.policies.teams import TeamPolicies, as_players
 
 ROWS, STEPS = 8, 64
 """Environments, and steps of each: of random observations, and of played ones."""
@@ -179,7 +179,9 @@ def _played(
     if source is None:
         return
     env = host_factory(source)(ROWS, EVALUATION_SEED)
-    other = players or Policy(policy.algorithm, policy.params)
+    other: Policy | TeamPolicies | None = players
+    if other is None:
+        other, team = as_players(Policy(policy.algorithm, policy.params), source.spec)
     try:
         timestep = timestep_buffers(source.spec, (ROWS,))
         env.reset(timestep)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft.core.buffers import of_team
+from weft.core.specs import EnvSpec
 from weft.core.types import Timestep
 from weft.runtimes.policies.policy import Policy
 
@@ -24,3 +25,11 @@ class TeamPolicies:
     def act(self, timestep: Timestep) -> Any:
         """Each team's actions for a ``[B, ...]`` timestep of all, as policies see them."""
         return {team: policy.act(of_team(timestep, team)) for team, policy in self.policies.items()}
+
+
+def as_players(policy: Policy | TeamPolicies, spec: EnvSpec) -> tuple[Policy | TeamPolicies, str]:
+    """Who plays in environments of a spec, and whose returns count: a single policy's only team, as in self-play."""
+    if isinstance(policy, TeamPolicies) or not spec.teams:
+        return policy, ""
+    (team,) = spec.teams
+    return TeamPolicies({team: policy}), team

@@ -22,7 +22,7 @@ from weft.envs.regroup import regrouped
 from weft.graph.algorithm import Algorithm
 from weft.graph.by_agent import for_agents
 from weft.graph.graph import Graph
-from weft.graph.store import calls_for_each_unroll, unrolls_before_learning
+from weft.graph.store import calls_for_each_unroll, check_stores, unrolls_before_learning
 from weft.plans import Machine, Plan, catalogue, executable, needs_workers, resolve
 from weft.plans.fill import learners
 from weft.plans.fit import unwatched
@@ -190,6 +190,7 @@ def prepare(
             f"at most {MAX_LEARN_STEPS:,} can be counted. Choose fewer steps, more environments or a longer unroll."
         )
     whole = algorithm.bind(Spec(source.spec, envs, learn_steps, each, watch)).whole_graph()
+    check_stores(whole, type(written).__name__)
     learn_steps = (unrolls - unrolls_before_learning(whole)) * calls_for_each_unroll(whole)
     if learn_steps < 1:
         raise ConfigError(
@@ -228,7 +229,7 @@ def prepare(
     if lockstep and must_run:
         one_state(plan, whole)
     learn_steps *= _updates_per_batch(plan, whole, lockstep)
-    bound = algorithm.bind(Spec(source.spec, envs // replicas, learn_steps, each, watch))
+    bound = algorithm.bind(Spec(source.spec, envs // replicas, learn_steps, each, watch, replicas))
     graph = bound.whole_graph()
     for fragment in graph.fragments:
         if isinstance(fragment.code, Algorithm) and fragment.code is not bound:

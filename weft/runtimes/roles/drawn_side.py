@@ -1,7 +1,8 @@
 """A learner whose batches a store in another side draws: it learns from each as it comes, and tells the store of it.
 
-Shards of a store take turns. Its params are published, and the launcher is told, when as many batches were learned from
-as follow one unroll: as often as where the store is beside it.
+Shards of a store take turns. Several learners are one program over all their devices: each has shards of its own, which
+draw its part of every batch, and gradients are averaged by JAX's collectives. Params are published, and the launcher is
+told, when as many batches were learned from as follow one unroll: as often as where the store is beside it.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import numpy as np
 from weft.core.types import Metrics, Tree
 from weft.graph.store import calls_for_each_unroll
 from weft.runtimes.actors import publishers_of
+from weft.runtimes.compiled.replicas import Layout, Spread
 from weft.runtimes.flow import Flow, kept_where
 from weft.runtimes.hosted.segments import learn_from
 from weft.runtimes.loop.bad_steps import keep_batch
 from weft.runtimes.stage import Finite, States
 from weft.runtimes.workers.ahead import Ahead
+from weft.runtimes.workers.counting.account import OfSide
 from weft.runtimes.workers.lane_checkpoint import from_words, to_words
 from weft.runtimes.workers.layout.blueprint import Side
 from weft.runtimes.workers.side import Saved
@@ -39,11 +42,12 @@ class _Learned(NamedTuple):
 
 
 class DrawnSide:
-    """The one learner, with the maps that it absorbs; ``run`` returns only by an exception."""
+    """One learner of ``layout.replicas``, with the maps that it absorbs; ``run`` returns only by an exception."""
 
     def __init__(self, task: Task, side: Side) -> None:
         self.context, self._task, self._side = task.context(side), task, side
         graph = task.schemas.graph_of(side)
+        self.layout = Layout(task.learner_devices)
         self.flow = Flow(graph, side.fragments)
         (self.name,) = [name for name in publishers_of(graph) if name in side.fragments]
         into, outof = task.blueprint.into(side.index), task.blueprint.out_of(side.index)
@@ -55,11 +59,13 @@ class DrawnSide:
         self._back = {  # by the side of the store
             w.readers[0]: WireWriter(w, task.writer(w), task.account, task.life) for w in outof if w.feedback
         }
-        self.publisher = task.publisher(side, self.name)
+        self.publisher = task.publisher(side, self.name) if side.rank == 0 else None
         self._calls = calls_for_each_unroll(task.schemas.graph)
         self._in_order = task.blueprint.synchrony.in_order
         self._to_the_limit = self._in_order or len(task.blueprint.publishers) == 1
-        self._learn_from = jax.jit(self._traced)
+        shared, own = Spread.SHARED, Spread.SPLIT
+        gives: Any = (shared, _Learned(shared, shared, own))  # type: ignore[arg-type]
+        self._learn_from = self.layout.wrap(self._traced, (shared, own), gives if self._joint else shared)
         self._ahead: Ahead | None = None  # the program, while it is being compiled
         self._turn = 0
         self.states: States = {}
@@ -70,27 +76,39 @@ class DrawnSide:
         self._seconds = 0.0
         self.context.saves = self._saved
 
+    @property
+    def _joint(self) -> bool:
+        return self.layout.replicas > 1
+
     def _traced(self, states: States, batches: Tree) -> tuple[States, _Learned]:
+        """Learn from batches, ``[K, ...]``; of several learners they have an axis in front, along which they lie."""
+
         def once(states: States, batch: Tree) -> tuple[States, _Learned]:
             flowed = learn_from(self.flow, {}, states, {self._leg: [batch]}, {}, {})
             (told,) = [found[-1] for leg, found in flowed.out.items() if leg[0] == self.name] or [()]
             return flowed.states, _Learned(flowed.metrics[self.name], flowed.finite[self.name], told)
 
-        return jax.lax.scan(once, states, jax.lax.optimization_barrier(batches))
+        if not self._joint:
+            return jax.lax.scan(once, states, jax.lax.optimization_barrier(batches))
+        mine = jax.tree.map(lambda x: x[0], batches)
+        states, made = jax.lax.scan(once, states, jax.lax.optimization_barrier(mine))
+        return states, made._replace(told=jax.tree.map(lambda x: x[None], made.told))
 
     def start(self) -> dict[str, Any]:
         """Begin from nothing, or from saved states; publishes the params."""
-        init = jax.jit(self.flow.init)
+        init = self.layout.wrap(self.flow.init, (Spread.SHARED,), Spread.SHARED)
         seed = np.int32(self._task.body["seed"])
         saved = self._task.saved_states(self.flow.names)
         if saved is None:
             self.states = init(seed)
         else:
             shapes = jax.eval_shape(init, seed)
-            self.states = jax.device_put({n: from_words(saved[n], shapes[n]) for n in self.flow.names})
+            self.states = self.layout.replicated({n: from_words(saved[n], shapes[n]) for n in self.flow.names})
         self.version = int(np.asarray(self.states[self.name].step))
+        self.context.words[OfSide.JOINT] = 0
         self._publish()
-        self._ahead = Ahead(lambda: self._learn_from.lower(self.states, self._form.schema).compile())
+        if not self._joint:  # one program of several learners begins when all of them are there
+            self._ahead = Ahead(lambda: self._learn_from.lower(self.states, self._form.schema).compile())  # type: ignore[attr-defined]
         return {}
 
     def run(self) -> None:
@@ -133,8 +151,12 @@ class DrawnSide:
         batches = self._form.unflatten(message.arrays)
         lag = max(0, self.version - message.stamp.version)  # below 0: of params that died with their learner
         self._lags[lag] = self._lags.get(lag, 0) + 1
-        states, made = self._learn_from(self.states, batches)
+        joint = int(self._joint)
+        self.context.words[OfSide.JOINT] += joint  # it is not to blame for the time that it waits for the others
+        lying = jax.tree.map(lambda x: self.layout.of_mine(x[None]), batches) if joint else batches
+        states, made = self._learn_from(self.states, lying)
         jax.block_until_ready(states)
+        self.context.words[OfSide.JOINT] += joint
         before, self.states = self.states, dict(states)
         self.version += reader.wire.batches * len(made.metrics)
         finite: list[Finite] = jax.device_get(made.finite)
@@ -160,7 +182,7 @@ class DrawnSide:
         while (places := writer.reserve()) is None:
             self.context.wait()
         for place, leaf in zip(places, jax.tree.leaves(told), strict=True):
-            np.copyto(place, np.asarray(leaf))
+            np.copyto(place, np.asarray(leaf.addressable_shards[0].data)[0] if self._joint else np.asarray(leaf))
         writer.commit(self.version, count=int(np.prod(places[0].shape[:2])), tag=message.stamp.incarnation)
 
     def _tell_launcher(self) -> None:
@@ -177,7 +199,9 @@ class DrawnSide:
             "lags": sorted(self._lags.items()),
         }
         self._lags = {}
-        self.context.link.say("learned", body)
+        if self._side.rank == 0:
+            self.context.link.say("learned", body)
 
     def _publish(self) -> None:
-        self.publisher.publish(self.flow.params(self.states, self.name), self.version)
+        if self.publisher is not None:
+            self.publisher.publish(self.flow.params(self.states, self.name), self.version)

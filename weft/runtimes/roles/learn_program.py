@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import jax
 
@@ -31,10 +31,14 @@ class LearnProgram:
         self.flow, self.batches, self.filling = flow, batches, filling
         shared, time = Spread.SHARED, Spread.SPLIT_TIME
         self._join: Any = None
+        self._joint = False
         if flow.kept:
-            assert layout.replicas == 1, "there is one store at most"
-            self._join = layout.wrap(self._joined, (batches.spreads(), time), shared)
-            self._run: Any = layout.wrap(self._learned, (shared, shared, shared, shared), shared, donate=(0,))
+            own = Spread.SPLIT  # of several learners: each has its messages, along an axis in front, and its shard
+            states: Any = layout.of_states(flow.names, flow.kept)
+            gives = shared if states is shared else Flowed(states, *[cast("Any", shared)] * 3)
+            self._joint = layout.replicas > 1
+            self._join = layout.wrap(self._laid_out, (batches.spreads(), time), own)
+            self._run: Any = layout.wrap(self._from_laid_out, (own, shared, own), gives, donate=(0,))
         else:
             self._run = layout.wrap(self._whole, (shared, shared, batches.spreads(), time), shared)
 
@@ -42,7 +46,7 @@ class LearnProgram:
         self, kept: States, others: States, batches: dict[Leg, tuple[Tree, ...]], noise: dict[str, Tree]
     ) -> Flowed:
         """``kept`` are the states of stores, which may be most of the memory: they are changed in place, and gone."""
-        arguments = (batches, noise) if self._join is None else self._join(batches, noise)
+        arguments = (batches, noise) if self._join is None else (self._join(batches, noise),)
         flowed: Flowed = self._run(kept, others, *arguments)
         return flowed
 
@@ -51,8 +55,9 @@ class LearnProgram:
         arguments = self.batches.shapes()
         if self._join is not None:
             self._join.lower(*arguments).compile()
-            arguments = jax.eval_shape(self._join, *arguments)
-        self._run.lower(kept, others, *arguments).compile()
+            self._run.lower(kept, others, jax.eval_shape(self._join, *arguments)).compile()
+        else:
+            self._run.lower(kept, others, *arguments).compile()
 
     def _joined(self, batches: dict[Leg, tuple[Tree, ...]], noise: dict[str, Tree]) -> Joined:
         messages: dict[Leg, list[Tree]] = {}
@@ -63,6 +68,13 @@ class LearnProgram:
                 recalls[leg[0]] = Recall(seen(whole), noise[leg[0]])
             messages[leg] = [as_message(whole)]
         return messages, recalls
+
+    def _laid_out(self, batches: dict[Leg, tuple[Tree, ...]], noise: dict[str, Tree]) -> Joined:
+        joined = self._joined(batches, noise)
+        return jax.tree.map(lambda x: x[None], joined) if self._joint else joined
+
+    def _from_laid_out(self, kept: States, others: States, joined: Joined) -> Flowed:
+        return self._learned(kept, others, *(jax.tree.map(lambda x: x[0], joined) if self._joint else joined))
 
     def _learned(
         self, kept: States, others: States, messages: dict[Leg, list[Tree]], recalls: dict[str, Recall | None]

@@ -36,10 +36,10 @@ class LearnSide:
     """One learner of ``layout.replicas``, with the maps that it absorbs; ``run`` returns only by an exception."""
 
     def __init__(self, task: Task, side: Side) -> None:
-        self.context, self.rank, self._task = task.context(side), side.rank, task
+        self.context, self.rank, self._task, self._side = task.context(side), side.rank, task, side
         graph = task.schemas.graph_of(side)
         self.layout = Layout(task.learner_devices)
-        self.flow = Flow(graph, side.fragments)
+        self.flow = Flow(graph, side.fragments, self.layout.replicas)  # with a shard of each store
         (self.name,) = [name for name in publishers_of(graph) if name in side.fragments]
         self.batches = Batches(task, side)
         self.publisher = task.publisher(side, self.name) if side.rank == 0 else None
@@ -65,16 +65,21 @@ class LearnSide:
         seed = np.int32(self._task.body["seed"])
         indices: Any = np.arange(self.layout.replicas, dtype=np.int32)
         if self.layout.replicas > 1:
-            indices = self._global(indices[self.rank : self.rank + 1], Spread.SPLIT)
-        init = self.layout.wrap_init(lambda seed, indices: self.flow.init(seed), Spread.SHARED)
-        saved = self._task.saved_states(self.flow.names)
+            indices = self.layout.of_mine(indices[self.rank : self.rank + 1], Spread.SPLIT)
+        spread = self.layout.of_states(self.flow.names, self.flow.kept)
+        init = self.layout.wrap_init(lambda seed, indices: self.flow.init(seed), spread)
+        saved = self._task.saved_states(map(self._side.state_name, self.flow.names))
         if saved is None:
             self.states = init(seed, indices)
         else:
             shapes = jax.eval_shape(init, seed, indices)
-            self.states = self._replicated({n: from_words(saved[n], shapes[n]) for n in self.flow.names})
+            alike = [n for n in self.flow.names if n not in self._side.shards]
+            self.states = self.layout.replicated({n: from_words(saved[n], shapes[n]) for n in alike})
+            for name in self._side.shards:
+                mine = [self.layout.of_mine(leaf[None]) for leaf in saved[self._side.state_name(name)]]
+                self.states[name] = jax.jit(lambda leaves, name=name: from_words(leaves, shapes[name]))(mine)
         self.version = int(np.asarray(self.states[self.name].step))
-        self._filling = self.flow.waits(self.states)
+        self._filling = self.flow.waits({name: self._own(self.states[name]) for name in self.flow.kept})
         self.context.words[OfSide.JOINT] = 0
         self._publish()
         if self.layout.replicas == 1:  # one program of several learners begins when all of them are there
@@ -103,14 +108,20 @@ class LearnSide:
         """Nothing to free."""
 
     def _saved(self) -> Saved | None:
-        """The states of its fragments, keys as their words; of the first learner alone."""
+        """The states of its fragments, keys as their words; of the first learner alone, but for shards of stores."""
         if self.version < self.context.limit and self._to_the_limit:
             return None
-        if self.rank:
-            return {}, []
-        words = {name: to_words(state) for name, state in self.states.items()}
+        words = {
+            name: to_words(s) for name, s in self.states.items() if name not in self._side.shards and not self.rank
+        }
+        for name in self._side.shards:
+            words[self._side.state_name(name)] = to_words(jax.tree.map(lambda x: x[0], self._own(self.states[name])))
         states = [[name, len(leaves)] for name, leaves in words.items()]
         return {"states": states}, [leaf for leaves in words.values() for leaf in leaves]
+
+    def _own(self, held: Tree) -> Tree:
+        """What this process has of the state of a store, of which each learner has a shard."""
+        return jax.tree.map(lambda x: x.addressable_shards[0].data, held) if self.layout.replicas > 1 else held
 
     def _learn(self) -> None:
         if self._ahead is not None:
@@ -120,13 +131,15 @@ class LearnSide:
         self.batches.count_lags(self.version)
         batches, noise = self.batches.messages(self._agreed), self.batches.noise()
         if self.layout.replicas > 1:
-            batches = jax.tree.map(self._global, batches, self.batches.leaf_spreads(batches))
-            noise = jax.tree.map(lambda x: self._global(np.asarray(x), Spread.SPLIT_TIME), noise)
+            batches = jax.tree.map(self.layout.of_mine, batches, self.batches.leaf_spreads(batches))
+            noise = jax.tree.map(lambda x: self.layout.of_mine(np.asarray(x), Spread.SPLIT_TIME), noise)
         joint = int(self.layout.replicas > 1)
         self.context.words[OfSide.JOINT] += joint  # it is not to blame for the time that it waits for the others
         filling = self._filling > 0
         flowed: Flowed = (self._fill if filling else self._learn_from)(*self._parted(), batches, noise)
         if filling:
+            jax.block_until_ready(flowed.states)
+            self.context.words[OfSide.JOINT] += joint
             self._filled(flowed)
             return
         entries, checks = flowed.metrics[self.name], flowed.finite[self.name]
@@ -163,7 +176,6 @@ class LearnSide:
 
     def _filled(self, flowed: Flowed) -> None:
         """A store has kept the batch, and nothing was drawn: the params stay as they are."""
-        jax.block_until_ready(flowed.states)
         self.states, self._filling = dict(flowed.states), self._filling - 1
         self._tell_figures(flowed)
         self.batches.trained(self.version)
@@ -179,19 +191,9 @@ class LearnSide:
         """Whether it is so for all learners, which must give their program messages of one form. Waits for them."""
         if self.layout.replicas == 1:
             return mine
-        share = self._mean(self._global(np.array([mine], np.float32), Spread.SPLIT))
+        share = self._mean(self.layout.of_mine(np.array([mine], np.float32), Spread.SPLIT))
         return bool(np.asarray(share)[0] == 1.0)
 
     def _publish(self) -> None:
         if self.publisher is not None:
             self.publisher.publish(self.flow.params(self.states, self.name), self.version)
-
-    def _global(self, mine: np.ndarray[Any, Any], spread: Spread) -> jax.Array:
-        """This learner's part of an array that lies over all learners' devices."""
-        whole: jax.Array = jax.make_array_from_process_local_data(self.layout.sharding(spread), mine)
-        return whole
-
-    def _replicated(self, tree: Tree) -> Tree:
-        if self.layout.replicas == 1:
-            return jax.device_put(tree, self.layout.devices[0])
-        return jax.jit(lambda x: x, out_shardings=self.layout.sharding(Spread.SHARED))(tree)

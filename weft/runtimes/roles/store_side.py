@@ -87,16 +87,18 @@ class StoreSide:
             store = fragment.code.of_lanes(len(self._readers))
         unroll = fragment.input(self._readers[0].wire.stream).schema
         key = fragment_key(int(task.body["seed"]), self.name)
-        if side.shard:  # else all shards would draw the same places
+        if side.shards:  # else all shards would draw the same places
             key = jax.random.fold_in(key, side.rank)
-        saved, held = task.saved_states((self.name,)), None
+        called = side.state_name(self.name)
+        saved, held = task.saved_states((called,)), None
         if saved is not None:
             like = jax.eval_shape(lambda key: store.init(unroll, key), key)
-            held = from_words(saved[self.name], like)
+            held = from_words(saved[called], like)
         self.home = home_of(store, unroll, key, held)
         whole = task.schemas.graph.fragment(self.name)
         draws = whole.code.draws(whole.input(self._readers[0].wire.stream).schema)
-        parts = 1 if self._synchrony.whole_batches else len(task.blueprint.lanes)
+        # Each learner has its part of the lanes, whose unrolls allow it its part of every batch.
+        parts = 1 if self._synchrony.whole_batches else len(task.blueprint.lanes) // task.algorithm.spec.replicas
         self.pace = StorePace(draws, parts, self.home.waits())
         return {}
 

@@ -270,8 +270,8 @@ class WorkersEngine:
     def _beginning(self, worker: int) -> Beginning:
         """What a worker goes on from: the saved states of its fragments, in lockstep also where its lanes stood."""
         sides = [self.blueprint.sides[s] for s in self.blueprint.workers[worker].sides]
-        names = {name: side.state_name(name) for side in sides for name in side.fragments}
-        states = [(name, self._states[kept]) for name, kept in names.items() if kept in self._states]
+        names = [side.state_name(name) for side in sides for name in side.fragments]
+        states = [(name, self._states[name]) for name in names if name in self._states]
         for side in self._ledger.stores:
             if side in sides:
                 self._ledger.settle_store(side, self._delivered.get(side.index, 0))

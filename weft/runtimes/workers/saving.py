@@ -38,8 +38,11 @@ class Saving:
         self._graph = schemas.graph
         # Of the first replica, or of each shard, and for as many environments as its messages have.
         saved = [s for s in blueprint.sides if s.index not in blueprint.watching and not role(s.role).every_step]
-        sides = [s for s in saved if s.rank == 0 or s.shard]
-        self._flows = {side: Flow(schemas.graph_of(side), side.fragments) for side in sides}
+        self._flows = {
+            side: Flow(schemas.graph_of(side), side.fragments if side.rank == 0 else side.shards)
+            for side in saved
+            if side.rank == 0 or side.shards
+        }
         self._whole = {  # by the name that its side gives a state, the name that it is kept under
             side.state_name(name): side.state_name(self.kept_as(name))
             for side, flow in self._flows.items()

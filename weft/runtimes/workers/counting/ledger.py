@@ -59,11 +59,11 @@ class AccountLedger:
         assert self._account is not None
         made: dict[str, list[int]] = {}
         for wire in self._counted:
-            produced = int(self._account.wires[wire.index][OfWire.PRODUCED])
-            if wire.lane >= 0 and (produced or wire.source in made):
+            if wire.lane >= 0:
                 rows = self.blueprint.lanes[wire.lane].rows
+                produced = int(self._account.wires[wire.index][OfWire.PRODUCED])
                 made.setdefault(wire.source, []).extend([produced // rows] * rows)
-        return made
+        return {source: steps for source, steps in made.items() if any(steps)}
 
     def go_back(self, ledger: Ledger, trained: Mapping[str, int], env_steps: int) -> None:
         """Go on from a ledger that was saved, with new workers: what was in flight then is gone."""

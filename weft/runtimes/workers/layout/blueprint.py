@@ -62,7 +62,7 @@ class Side:
     worker: int
     lanes: tuple[int, ...]
     together: bool = False  # its replicas are one program over their devices
-    shard: bool = False  # its replicas have different states, as those of a store do
+    shards: tuple[str, ...] = ()  # of its fragments, the stores of which each replica has a part of its own
 
     @property
     def name(self) -> str:
@@ -76,7 +76,7 @@ class Side:
 
     def state_name(self, fragment: str) -> str:
         """What the state of one of its fragments is called: of a shard by its number too."""
-        return f"{fragment}-{self.rank}" if self.shard else fragment
+        return f"{fragment}-{self.rank}" if fragment in self.shards else fragment
 
 
 @dataclass(frozen=True)

@@ -138,8 +138,12 @@ class _Drafting:
             )
             lanes = self._share(replica, replicas) if by_lane else ()
             together = fragment.role.one_program and replicas > 1
-            shard = fragment.role.stores and replicas > 1
-            side = Side(len(self.sides), fragment.role_name, names, replica, replicas, index, lanes, together, shard)
+            stores = tuple(n for n in names if self.graph.fragment(n).role.stores)
+            if stores == names:
+                sides += self._shards(names, replica, index)
+                continue
+            kept = stores if replicas > 1 else ()
+            side = Side(len(self.sides), fragment.role_name, names, replica, replicas, index, lanes, together, kept)
             self.sides.append(side)
             sides.append(side.index)
         host_only = not any(self.graph.fragment(name).pure for name in group.fragments)
@@ -148,6 +152,17 @@ class _Drafting:
         device = self._device(group, replica, host_only)
         node = group.device.node if group.device is not None else ""
         self.workers.append(Worker(index, name, tuple(sides), device, loads_jax, node=node))
+
+    def _shards(self, names: tuple[str, ...], replica: int, worker: int) -> list[int]:
+        """The sides of a store by itself in a worker: its shard, or one for each of its learners; their numbers."""
+        replicas = self._replicas(names[0])
+        shards = max(replicas, *(self._replicas(s.target) for s in self.graph.out_of(names[0])))
+        each, kept, first = shards // replicas, names if shards > 1 else (), len(self.sides)
+        made = self.graph.fragment(names[0]).role_name
+        for rank in range(replica * each, (replica + 1) * each):
+            lanes = self._share(rank, shards)
+            self.sides.append(Side(len(self.sides), made, names, rank, shards, worker, lanes, False, kept))
+        return list(range(first, len(self.sides)))
 
     def _as_sides(self, group: Group) -> list[tuple[str, ...]]:
         """A group's fragments, those together that are one side, in the graph's order."""
@@ -275,9 +290,10 @@ class _Drafting:
 
         It has room for all that was drawn and one more, so that learn never waits.
         """
-        for writer in self._of(stream.source):
-            for reader in self._of(stream.target):
-                if writer is not reader:
+        writers, shards = self._of(stream.source), self._of(stream.target)
+        for writer in writers:
+            for reader in shards:
+                if writer is not reader and reader.rank * len(writers) // len(shards) == writer.rank:
                     batches, label = self._batches(stream.target), str(reader.rank)
                     self._join(stream, writer, [reader], label=label, capacity=DRAWN_AHEAD + 1, batches=batches)
 

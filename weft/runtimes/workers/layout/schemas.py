@@ -47,12 +47,12 @@ class Schemas:
         """The graph for as many environments as one message of a side has: its code and its states are of that size.
 
         A side that eats whole batches has those of all its lanes together; one that takes messages as they come has
-        those of a lane. Of a store with replicas it has a shard.
+        those of a lane. Of a store with replicas it has a shard: each learner has one, or several.
         """
-        graph = self._sized_for(side)
-        if not side.shard:
+        graph, shards_of_one = self._sized_for(side), side.replicas // self.algorithm.spec.replicas
+        if not side.shards or shards_of_one == 1:
             return graph
-        shards = [replace(f, code=f.code.share(side.replicas)) if f.role.stores else f for f in graph.fragments]
+        shards = [replace(f, code=f.code.share(shards_of_one)) if f.role.stores else f for f in graph.fragments]
         return Graph(tuple(shards), graph.streams)
 
     def _sized_for(self, side: Side) -> Graph:
