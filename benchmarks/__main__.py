@@ -27,7 +27,7 @@ from benchmarks.table import tables, to_json
 
 USUAL = ("host", "compiled", "startup")
 # Those that are not usual run only by name.
-NAMES = (*USUAL, "compiled_values", "off_policy", "streams", "distributed", "ring", "replay")
+NAMES = (*USUAL, "compiled_values", "off_policy", "streams", "distributed", "on_ray", "ring", "replay")
 
 
 def main(arguments: list[str]) -> int:
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--bare", help="bare_ppo.py, which compiled is held against")
     parser.add_argument("--environments", nargs="+", choices=ENVIRONMENTS, help="of distributed and ring")
-    parser.add_argument("--plans", nargs="+", metavar="PLAN", help="of distributed: Weft's plans")
+    parser.add_argument("--plans", nargs="+", metavar="PLAN", help="of distributed and on_ray: Weft's plans")
     parser.add_argument("--no-peers", action="store_true", help="leave other libraries out")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every value there too")
     flags = parser.parse_args(arguments)

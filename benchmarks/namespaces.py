@@ -56,6 +56,13 @@ class Namespaces:
         time.sleep(seconds)
         _ip("link", "set", self._link(host), "up")
 
+    def limit(self, host: int, rate: str) -> None:
+        """Let a host send so much and no more: ``100mbit``, ``1gbit``, as tc's token bucket has it."""
+        bucket = ("rate", rate, "burst", "256kb", "latency", "50ms")
+        subprocess.run(
+            [*self.inside(host), "tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", *bucket], check=True
+        )
+
     def close(self) -> None:
         """Remove all of it."""
         for host in list(self.hosts):

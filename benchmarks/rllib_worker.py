@@ -22,7 +22,7 @@ NETWORK = {"fcnet_hiddens": [64, 64], "fcnet_activation": "tanh", "vf_share_laye
 
 
 def start() -> None:
-    """Start Ray on this machine, once; blocks for some seconds."""
+    """Start Ray on this machine, once, or use that at RAY_ADDRESS; blocks for some seconds."""
     import ray
     import torch
 
@@ -30,6 +30,10 @@ def start() -> None:
     if not ray.is_initialized():
         os.environ["PYTHONPATH"] = os.getcwd()  # Ray's workers import this package too
         os.environ["RAY_DISABLE_IMPORT_WARNING"] = "1"
+        if os.environ.get("RAY_ADDRESS"):  # started from another environment: its workers shall be of this one
+            ours = {"py_executable": sys.executable, "env_vars": {"PYTHONPATH": os.getcwd()}}
+            ray.init(runtime_env=ours, log_to_driver=False, logging_level=logging.ERROR)
+            return
         # As many "CPUs" as all contenders claim: only one is ever busy. It is a number for Ray's scheduler, no more.
         ray.init(num_cpus=64, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
 

@@ -35,12 +35,16 @@ def eventually(true: Callable[[], Any], seconds: float = 5.0) -> bool:
 SHARED = "-shared"
 """After a scheme: the channel is the second of three at one listener, and the first has its reader in this process."""
 
+COMPRESSED = "-compressed"
+"""After a scheme: its ends compress what ``compression.KINDS`` and ``LEAST`` let them."""
+
 
 class Channel:
     """A channel with bells, and ends opened when asked for; closes everything."""
 
     def __init__(self, scheme: str, specs: Any = SIMPLE, capacity: int = 4, delivery: Delivery = BLOCK) -> None:
-        asked = ChannelSpec("unroll", specs, capacity, delivery, scheme.removesuffix(SHARED))
+        kind = scheme.removesuffix(SHARED).removesuffix(COMPRESSED)
+        asked = ChannelSpec("unroll", specs, capacity, delivery, kind, compress=scheme.endswith(COMPRESSED))
         if scheme.endswith(SHARED):
             self._neighbour, self.created, self._last = create_together([asked] * 3)
             self._beside = [self._neighbour, self._last]

@@ -21,6 +21,8 @@ from toys import SMALL, farthest, train_state
 import weft
 from weft.plans import Machine, catalogue
 from weft.plans.rules import learner_replicas
+from weft.runtimes.cluster.cluster import Cluster
+from weft.runtimes.cluster.opening import opened
 from weft.runtimes.loop.engines import make_engine
 from weft.runtimes.prepare.config import Prepared, RunConfig, Settings, prepare
 from weft.telemetry.episodes import EpisodeWindow
@@ -83,7 +85,7 @@ class Learned(NamedTuple):
     return_mean: float  # of the last few, as a run tells it: it depends on the order in which episodes are told
 
 
-def prepare_cell(algorithm: str, plan: str, environment: str) -> Prepared:
+def prepare_cell(algorithm: str, plan: str, environment: str, cluster: Machine | None = None) -> Prepared:
     """Resolve a cell: raises PlanError where it cannot run. ``plan`` is a name or an expression."""
     expression = counted(algorithm, plan)
     steps = ENVS * ALGORITHMS[algorithm].unroll * LEARN_STEPS
@@ -96,7 +98,7 @@ def prepare_cell(algorithm: str, plan: str, environment: str) -> Prepared:
         lockstep=True,
         environment=environment_of(algorithm, environment),
     )
-    return prepare(config)
+    return prepare(config, cluster=cluster)
 
 
 def environment_of(algorithm: str, environment: str) -> Any:
@@ -147,6 +149,12 @@ def learned(algorithm: str, plan: str, environment: str, **settings: Any) -> Lea
     return _train(prepared, **settings)
 
 
+def learned_over_hosts(algorithm: str, plan: str, environment: str, on: str) -> Learned:
+    """The same with its workers on several hosts."""
+    with opened(on) as cluster:
+        return _train(prepare_cell(algorithm, plan, environment, cluster.machine), cluster, on=on)
+
+
 def reference(algorithm: str, environment: str, replicas: int) -> Any:
     """The params that one process learns, on one device or on several."""
     return in_one_process(algorithm, environment, replicas).params
@@ -168,9 +176,9 @@ def distance(algorithm: str, plan: str, environment: str, channel: str = "shm") 
     return farthest(params, reference(algorithm, environment, learners(prepare_cell(algorithm, plan, environment))))
 
 
-def _train(prepared: Prepared, **settings: Any) -> Learned:
+def _train(prepared: Prepared, cluster: Cluster | None = None, **settings: Any) -> Learned:
     with tempfile.TemporaryDirectory() as logs:
-        engine = make_engine(prepared, Settings(**settings), Path(logs))
+        engine = make_engine(prepared, Settings(**settings), Path(logs), cluster)
         try:
             engine.start()
             report = engine.advance(LEARN_STEPS)()

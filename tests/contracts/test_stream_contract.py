@@ -12,19 +12,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from channels import BLOCK, LATEST, SHARED, SIMPLE, Channel, arrays, eventually, got, nothing_leaks
+from channels import BLOCK, COMPRESSED, LATEST, SHARED, SIMPLE, Channel, arrays, eventually, got, nothing_leaks
 
 from weft.core.delivery import Delivery
 from weft.core.errors import ChannelClosed, ChannelError, SchemaMismatch, UnknownName
 from weft.core.trees import tree_leaves
+from weft.streams import compression
 from weft.streams.bell import Bell
 from weft.streams.channel import ChannelSpec, Message, Reader, Stamp, Writer
 from weft.streams.registry import LOCAL_SCHEMES, SCHEMES, SOCKET_SCHEMES, create, open_writer
 from weft.streams.schema import ArraySpec, array_specs
 
 
-@pytest.fixture(params=[*SCHEMES, *(scheme + SHARED for scheme in SOCKET_SCHEMES)])
-def scheme(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=[*SCHEMES, *(scheme + SHARED for scheme in SOCKET_SCHEMES), "tcp" + COMPRESSED])
+def scheme(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param.endswith(COMPRESSED):  # every array, however small and however little it shrinks
+        monkeypatch.setattr(compression, "KINDS", {*KINDS, "complex64"})
+        monkeypatch.setattr(compression, "LEAST", 1)
+        monkeypatch.setattr(compression, "_WORTH", 1.0)
     return str(request.param)
 
 
@@ -421,4 +426,8 @@ def test_which_schemes_are_for_one_host() -> None:
 
 def test_no_address_yet(scheme: str) -> None:
     with pytest.raises(ChannelError, match=r"unroll.*create\(\) first"):
-        open_writer(ChannelSpec("unroll", SIMPLE, 1, BLOCK, scheme.removesuffix(SHARED)), Bell.from_fd(-1), [])
+        open_writer(
+            ChannelSpec("unroll", SIMPLE, 1, BLOCK, scheme.removesuffix(SHARED).removesuffix(COMPRESSED)),
+            Bell.from_fd(-1),
+            [],
+        )

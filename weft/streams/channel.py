@@ -72,6 +72,7 @@ class ChannelSpec:
     delivery: Delivery
     scheme: str = "shm"  # inproc, shm, ipc or tcp
     address: str = ""  # filled in by ``registry.create``
+    compress: bool = False  # over a socket: images through LZ4, where both ends have it (``compression.py``)
 
     def __post_init__(self) -> None:
         if self.capacity < 1:
@@ -104,6 +105,7 @@ class ChannelSpec:
             "delivery": self.delivery.value,
             "scheme": self.scheme,
             "address": self.address,
+            "compress": self.compress,
         }
 
     @classmethod
@@ -116,6 +118,7 @@ class ChannelSpec:
             Delivery(saved["delivery"]),
             saved["scheme"],
             saved["address"],
+            bool(saved["compress"]),
         )
 
 

@@ -74,11 +74,14 @@ class SlotLayout:
 
     def __init__(self, arrays: ArraySpecs) -> None:
         self._places: list[tuple[tuple[int, ...], np.dtype[Any], int]] = []
+        self.extents: list[tuple[int, int]] = []  # of each array: where it begins, and its bytes
         offset = 0
         for spec in arrays:
             dtype = dtype_of(spec)
+            nbytes = int(np.prod(spec.shape, dtype=np.int64)) * dtype.itemsize
             self._places.append((spec.shape, dtype, offset))
-            offset += aligned(int(np.prod(spec.shape, dtype=np.int64)) * dtype.itemsize)
+            self.extents.append((offset, nbytes))
+            offset += aligned(nbytes)
         self.nbytes = offset
 
     def views(self, buffer: Any, offset: int = 0) -> list[np.ndarray[Any, Any]]:

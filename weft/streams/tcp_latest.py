@@ -135,7 +135,7 @@ class FollowLink:
                     self._session, self._offset, self._have = header.session, self._ring.committed, 0
                 self._ring.words[WRITER_CLOSED] = 0
                 self._ask()
-            case Data() if len(frames) == 2 and self._session and header.place >= self._have:
+            case Data(packed=()) if len(frames) == 2 and self._session and header.place >= self._have:
                 self._store(header, frames[1])
             case Bye() if len(frames) == 1:
                 self._say(Bye())

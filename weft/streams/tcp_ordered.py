@@ -16,6 +16,7 @@ import zmq
 from weft.core.errors import SchemaMismatch
 from weft.streams.bell import Rings
 from weft.streams.channel import Stamp
+from weft.streams.compression import Packer, Unpacker, unpacks
 from weft.streams.endpoints import Address
 from weft.streams.keys import Keys
 from weft.streams.line import Frames, Line, Lines
@@ -56,6 +57,7 @@ class SendLink:
         self._released: int | None = None  # the channel's place that the reader has released up to; None: not known yet
         self._open = self._leaving = False
         self._sent = 0  # ring places sent so far
+        self._packer: Packer | None = None  # where the reader can undo what it does
         self.refused: SchemaMismatch | None = None
         self.unexpected = 0
         self.line: Line
@@ -102,8 +104,10 @@ class SendLink:
         ring = self._ring
         while self._open and self._sent < ring.committed and self._room():
             assert self._origin is not None
-            header = encode(Data(self._origin + self._sent, ring.stamp(self._sent)))
-            if not self._say(header, ring.data(self._sent)):
+            data = ring.data(self._sent)
+            packed = None if self._packer is None else self._packer.pack(data)
+            sizes, payload = ((), data) if packed is None else packed
+            if not self._say(encode(Data(self._origin + self._sent, ring.stamp(self._sent), sizes)), payload):
                 return
             self._sent += 1
 
@@ -124,6 +128,10 @@ class SendLink:
         """Start where the reader needs it: a new one needs all unreleased messages, a known one those it has not."""
         ring, released = self._ring, self._ring.released
         ring.words[READER_CLOSED] = 0
+        if not (hello.unpacks and unpacks(ring.spec)):
+            self._packer = None
+        elif self._packer is None:
+            self._packer = Packer(ring.spec)
         new = hello.next < 0
         self._known = self._known or hello.session == self._session
         if self._origin is None or not (new or self._known):  # it has received from an earlier writer meanwhile
@@ -160,6 +168,7 @@ class ReceiveLink:
         self._next = -1  # the next place; -1: no writer has opened yet
         self._told: tuple[int, int] | None = None  # the released place and the note that the writer was told
         self._leaving = False
+        self._unpacker = Unpacker(ring.spec) if unpacks(ring.spec) else None
         self.refused: SchemaMismatch | None = None  # always None: this side refuses, the other is refused
         self.kept: dict[int, zmq.Frame] = {}  # by place: large payloads, left in ZeroMQ's own memory
         self.unexpected = 0
@@ -172,7 +181,7 @@ class ReceiveLink:
 
     def greet(self, peer: bytes) -> None:
         """A writer has connected: tell it what is expected."""
-        self._say(peer, Hello(self._token, self._fingerprint, self._session, self._next))
+        self._say(peer, Hello(self._token, self._fingerprint, self._session, self._next, self._unpacker is not None))
 
     def take(self, frames: Frames) -> None:
         """Handle one message from a peer."""
@@ -234,17 +243,27 @@ class ReceiveLink:
 
     def _store(self, data: Data, payload: zmq.Frame) -> None:
         ring, place = self._ring, data.place
-        if len(payload) != ring.spec.message_bytes:
+        parts = self._unpacked(data, payload)
+        if parts is None:
             self.unexpected += 1
             return
         ring.begin(place)
-        if len(payload) >= _KEPT:
+        if not data.packed and len(payload) >= _KEPT:
             self.kept[place] = payload
         else:
-            np.copyto(ring.data(place), np.frombuffer(payload.buffer, np.uint8))
+            slot = ring.data(place)
+            for part, values in parts:
+                np.copyto(slot[part], values)
         ring.end(place, Stamp._make(data.stamp))
         self._next = place + 1
         self._bell.ring()
+
+    def _unpacked(self, data: Data, payload: zmq.Frame) -> list[tuple[slice, np.ndarray[Any, Any]]] | None:
+        """A message's bytes, and where they belong in its slot; None where they are not exactly a slot's."""
+        if data.packed:
+            return None if self._unpacker is None else self._unpacker.unpack(data.packed, payload.buffer)
+        whole = len(payload) == self._ring.spec.message_bytes
+        return [(slice(None), np.frombuffer(payload.buffer, np.uint8))] if whole else None
 
     def _say(self, peer: bytes, header: Header) -> bool:
         return send(self.line.socket, peer, encode(header))

@@ -25,11 +25,14 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
+from weft.streams.compression import MOST_FIELDS
+
 MAX_HEADER = 1 << 18
 """The most bytes of a header. Only a refusal with very many arrays comes near it."""
 
 Place: TypeAlias = Annotated[int, Meta(ge=0, le=1 << 62)]
 Int64: TypeAlias = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Size: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 48)]
 Name: TypeAlias = Annotated[str, Meta(max_length=64)]
 
 
@@ -40,6 +43,7 @@ class Hello(Struct, tag="hello", array_like=True, frozen=True):
     fingerprint: Name
     session: Int64  # from a reader: of the writer that it knows, or 0; from a LATEST writer: its own
     next: Annotated[int, Meta(ge=-1, le=1 << 62)]
+    unpacks: bool = False  # a reader: fields may come compressed
 
 
 class Open(Struct, tag="open", array_like=True, frozen=True):
@@ -61,10 +65,11 @@ class Ask(Struct, tag="ask", array_like=True, frozen=True):
 
 
 class Data(Struct, tag="data", array_like=True, frozen=True):
-    """A message. The next frame is its slot, byte for byte."""
+    """A message. The next frame is its slot, byte for byte; or with ``packed``, compressed fields, then the others."""
 
     place: Place
     stamp: tuple[Int64, Int64, Int64, Int64, Int64, Int64]
+    packed: Annotated[tuple[Size, ...], Meta(max_length=MOST_FIELDS)] = ()  # bytes of each compressed field
 
 
 class Ack(Struct, tag="ack", array_like=True, frozen=True):

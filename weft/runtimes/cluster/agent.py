@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 import traceback
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,12 +166,14 @@ class Agent:
         specs = {name: ChannelSpec.from_json(saved) for name, saved in body["specs"].items()}
         logs = Path(body["logs"])
         if not logs.parent.is_dir():  # the head's files are not here
-            self._logs = logs = Path(tempfile.mkdtemp(prefix="weft-logs-"))
+            with suppress(OSError):  # a full disk: then of each worker is said that it has no log
+                self._logs = logs = Path(tempfile.mkdtemp(prefix="weft-logs-"))
         _know_roles(blueprint, body["common"])
-        mine = {name: specs[name] for name in body["within"]}
+        mine = {name: replace(specs[name], compress=False) for name in body["within"]}
         self.launcher = Launcher(
             blueprint, mine, {**body["common"], "sys_path": sys.path, "interface": self.interface}, logs, self.host
         )
+        self.launcher.warn = lambda text: self.line.say("warn", {"run": self._run, "text": text})
         self.launcher.account.set_run(limit=body["limit"])
         self._channels = HostChannels(self.launcher, blueprint, specs, self.host, self.interface)
         self._run, self._owned = body["run"], {}

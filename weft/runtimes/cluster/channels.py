@@ -127,7 +127,7 @@ class HostChannels:
         scheme = self._wires[name].scheme
         known = self._launcher.channels.get(name)
         if scheme != "inproc" and (known is None or known.spec.scheme != scheme):
-            self._launcher.join(create(replace(self._specs[name], scheme=scheme, address="")))
+            self._launcher.join(create(replace(self._specs[name], scheme=scheme, address="", compress=False)))
 
     def _forget(self, name: str, *, leave: bool = False) -> None:
         known = self._relays.pop(name, None)

@@ -67,6 +67,7 @@ class ClusterLauncher:
         self._lives: dict[int, int] = {}
         self._run = next(_runs)
         self._heard: queue.SimpleQueue[Heard] = queue.SimpleQueue()
+        self._warnings: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._exports: dict[str, list[str]] = {}
         self._bound: dict[str, int] = {}
         self._adopters: dict[str, set[int]] = {}
@@ -198,6 +199,8 @@ class ClusterLauncher:
 
     def hear(self, timeout: float) -> list[Heard]:
         """See ``Launcher``."""
+        while not self._warnings.empty():
+            self.warn(self._warnings.get())
         heard: list[Heard] = []
         with suppress(queue.Empty):
             heard.append(self._heard.get(timeout=timeout) if timeout else self._heard.get_nowait())
@@ -321,6 +324,8 @@ class ClusterLauncher:
                 if self._store(body["worker"], body["life"], message.arrays[0]):
                     said = LinkMessage(body["topic"], body["body"], message.arrays[1:])
                     self._heard.put(Heard(body["worker"], said))
+            case "warn":
+                self._warnings.put(f"host {self.cluster.name(host)}: {body['text']}")
             case "gone":
                 if self._store(body["worker"], body["life"], message.arrays[0]):
                     self._heard.put(Heard(body["worker"], None, body["code"], "", body["last_words"]))

@@ -149,6 +149,13 @@ class Settings:
         choices=("shm", "ipc", "tcp"),
         only="workers",
     )
+    compress: str = setting(
+        "images",
+        "what is compressed on its way to another host: images (arrays of 4 KiB of uint8 and more), where both have "
+        "lz4 and it halves them; or nothing",
+        choices=("images", "nothing"),
+        only="workers",
+    )
     hang_seconds: float = setting(
         30.0,
         "a worker without progress for so long is killed and replaced; in one process, an environment is named",

@@ -80,7 +80,8 @@ def launch_spec(prepared: Prepared, settings: Settings) -> LaunchSpec:
         "dials": list(prepared.dials.names) if prepared.dials else [],
     }
     schemas = Schemas(blueprint, prepared.algorithm, pure_env=prepared.source.pure is not None)
-    launch = LaunchSpec(blueprint, schemas.channels(), common)
+    compress = settings.on != "local" and settings.compress == "images"
+    launch = LaunchSpec(blueprint, schemas.channels(compress=compress), common)
     _check_memory(prepared, launch)
     need_descriptors(launch.descriptors(), f"plan '{prepared.plan}'")
     return launch

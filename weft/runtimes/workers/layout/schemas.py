@@ -111,8 +111,8 @@ class Schemas:
         """Whether messages of a wire carry act's extras."""
         return not self.recalls(wire)
 
-    def channels(self) -> dict[str, ChannelSpec]:
-        """The channel of every wire, by its name."""
+    def channels(self, *, compress: bool = False) -> dict[str, ChannelSpec]:
+        """The channel of every wire, by its name. ``compress``: what passes between hosts, where it pays."""
         arrays: dict[int, ArraySpecs] = {}  # by form: thousands of wires have the same
         channels = {}
         for wire in self.blueprint.wires:
@@ -120,7 +120,9 @@ class Schemas:
             if id(form) not in arrays:
                 arrays[id(form)] = array_specs_of(form.schema, wire.stream)
             passes = arrays[id(form)]
-            channels[wire.name] = ChannelSpec(wire.name, passes, wire.capacity, wire.delivery, wire.scheme)
+            channels[wire.name] = ChannelSpec(
+                wire.name, passes, wire.capacity, wire.delivery, wire.scheme, compress=compress
+            )
         return channels
 
 
