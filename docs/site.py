@@ -7,6 +7,7 @@ leads nowhere, or a page that is in no menu, fails.
 
 from __future__ import annotations
 
+import html
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "build" / "site"
+BAR = r"\|"
 LINK = re.compile(r"\]\(([^)#\s]+)")
 
 
@@ -37,6 +39,7 @@ def main(target: str = "site") -> int:
 def gather(source: Path) -> None:
     """Put the pages, and what they link to, into an empty folder."""
     shutil.rmtree(source, ignore_errors=True)
+    _copy(ROOT / "docs" / "site.css", source)
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks" / "README.md"]
     for page in pages:
         _copy(page, source)
@@ -50,7 +53,7 @@ def _copy(path: Path, source: Path) -> None:
     place = source / path.relative_to(ROOT)
     place.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".md":
-        place.write_text(_without_folders(path))
+        place.write_text(_with_bars(_without_folders(path)))
     else:
         shutil.copy(path, place)
 
@@ -63,6 +66,16 @@ def _without_folders(page: Path) -> str:
         return found[1] if target.is_dir() else found[0]
 
     return re.sub(r"\[([^\]]*)\]\((?!https?:)([^)\s]+)\)", plain, page.read_text())
+
+
+def _with_bars(text: str) -> str:
+    """A page whose code in tables has its bars: a code host takes the backslash before them away, mkdocs shows it."""
+
+    def plain(found: re.Match[str]) -> str:
+        return f"<code>{html.escape(found[1]).replace(BAR, '&#124;')}</code>" if BAR in found[1] else found[0]
+
+    rows = (re.sub(r"`([^`]+)`", plain, row) if row.startswith("|") else row for row in text.split("\n"))
+    return "\n".join(rows)
 
 
 if __name__ == "__main__":

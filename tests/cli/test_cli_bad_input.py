@@ -18,6 +18,8 @@ from command_line import SMALL, Weft
         ("pppo CartPole-v1", "unknown algorithm 'pppo'. Did you mean 'ppo'"),
         ("ppo CartPol-v1", "unknown environment 'CartPol-v1'. Did you mean 'CartPole-v1'"),
         ("ppo weft:CartPol-v1", "unknown environment 'weft:CartPol-v1'. Did you mean 'weft:CartPole-v1'"),
+        ("CartPole-v1 ppo", "The environment comes second."),
+        ("ppo ./there/walk.py:Walk", "A module is named, not a file: there.walk:Walk"),
         ("ppo nowhere:thing", "unknown kind of environment 'nowhere'"),
         ("ppo mine:Wolk", "Did you mean 'mine:Walk'"),
         ("nowhere:Thing CartPole-v1", "there is no module 'nowhere'"),

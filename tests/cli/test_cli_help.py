@@ -17,6 +17,10 @@ def test_without_a_command_the_commands_are_listed(weft: Weft, arguments: tuple[
         assert f"weft {name}" in ended.out
 
 
+def test_help_of_a_command_also_by_help(weft: Weft) -> None:
+    assert weft("help", "eval") == weft("eval", "--help")
+
+
 def test_version(weft: Weft) -> None:
     from weft import __version__
 

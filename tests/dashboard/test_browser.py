@@ -50,6 +50,10 @@ def steps(browser: Browser) -> float:
     return float(browser.run("return window.page.runs.find((r) => r.id === window.page.run)?.env_steps ?? 0"))
 
 
+def moving(browser: Browser) -> int:
+    return int(browser.run("return document.getAnimations().length"))
+
+
 def test_a_run_is_watched_a_worker_dies_and_comes_back(client, root):
     with training(root, "watched"), Browser() as browser:
         browser.open(client.server.url)
@@ -58,6 +62,9 @@ def test_a_run_is_watched_a_worker_dies_and_comes_back(client, root):
         before = wait(lambda: steps(browser), 60, "steps")
         wait(lambda: steps(browser) > before, 30, "more steps")
         wait(lambda: "KiB/s" in browser.text(".flowchart"), 30, "bytes a second on a stream")
+        assert moving(browser) == 0  # nobody is there
+        browser.run("document.body.dispatchEvent(new KeyboardEvent('keydown', { key: 'Shift', bubbles: true }))")
+        wait(lambda: moving(browser) > 0, 5, "movement")
         victim = wait(lambda: worker(root, "watched", "env-1").get("pid"), 20, "pid of a worker")
         os.kill(int(str(victim)), signal.SIGKILL)
         wait(lambda: "worker env-1 was killed by SIGKILL" in browser.text("#notes"), 20, "word of its death")

@@ -57,6 +57,14 @@ def test_the_site_builds_and_fetches_nothing_from_elsewhere(site):
         assert not ELSEWHERE.search(built.read_text())
 
 
+def test_code_in_tables_has_its_bars_and_no_backslash(site):
+    built = (site / "docs" / "coming-from.html").read_text()
+    assert "<code>--plan &quot;env*4 &#124; act &#124; learn&quot;</code>" in built
+    for page in PAGES:
+        cells = re.findall(r"<td[^>]*>.*?</td>", (site / page.relative_to(ROOT).with_suffix(".html")).read_text())
+        assert not [cell for cell in cells if r"\|" in cell]
+
+
 def test_a_link_that_leads_nowhere_fails(tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").write_text("# A\n\n[gone](gone.md) [here](#nowhere)\n")

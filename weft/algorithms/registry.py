@@ -65,7 +65,7 @@ def load_algorithm(name: str) -> type[Algorithm]:
     else:
         entry = ALGORITHMS.get(name.lower())
         if entry is None:
-            hint = "`weft algorithms` lists them; your own is package.module:Class."
+            hint = "`weft algorithms` lists them; your own is package.module:Class. The environment comes second."
             raise UnknownName("algorithm", name, ALGORITHMS, hint)
         found = getattr(importlib.import_module(entry.module), entry.name)
     if not (isinstance(found, type) and issubclass(found, Algorithm)):

@@ -22,16 +22,21 @@ ABOUT = (
     "what of a cluster is unfit for runs, for every host, in one table. Exit code 1 where something must be put right."
 )
 
-NEEDED = ("jax", "jaxlib", "flax", "optax", "numpy", "gymnasium", "msgspec", "pyzmq", "rich", "tensorboardX")
+NEEDED = ("jax", "jaxlib", "flax", "optax", "numpy", "gymnasium", "msgspec", "pyzmq", "rich", "scipy", "tensorboardX")
 EXTRAS = {
     "atari": ("ale_py", "Atari games (ALE/...)"),
     "mujoco": ("mujoco", "MuJoCo robots"),
     "pettingzoo": ("pettingzoo", "PettingZoo environments"),
     "gymnax": ("gymnax", "gymnax environments"),
+    "pgx": ("pgx", "Pgx games"),
+    "jaxmarl": ("jaxmarl", "JaxMARL environments"),
     "minari": ("minari", "Minari data sets"),
     "video": ("PIL", "weft eval --video"),
     "export": ("flatbuffers", "weft export --format stablehlo"),
     "wandb": ("wandb", "--wandb"),
+    "ray": ("ray", "--on ray"),
+    "mirror": ("fsspec", "--mirror"),
+    "optuna": ("optuna", "Optuna"),
 }
 FILES, SHARED, DISK = 1024, 256 << 20, 1 << 30
 """Open files, bytes of shared memory and bytes of disk below which large plans and long runs get into trouble."""

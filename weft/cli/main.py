@@ -91,6 +91,8 @@ def reported(command: Callable[[], int]) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    if arguments[:1] == ["help"] and arguments[1:2] and arguments[1] in COMMANDS:
+        arguments = [arguments[1], "--help"]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         rows = (f"    weft {name:<13}{takes:<13}{about}" for name, (_, takes, about) in COMMANDS.items())
         print(USAGE.format(commands="\n".join(rows)))

@@ -86,7 +86,7 @@ def test_the_way_out_is_learned(tmp_path):
 
 README = """# PACKAGE
 
-A project with [Weft](https://pypi.org/project/weft/): an environment, a network and a test of your own.
+A project with Weft: an environment, a network and a test of your own.
 
 | file | what |
 |---|---|
@@ -108,7 +108,7 @@ PYPROJECT = """[project]
 name = "PACKAGE"
 version = "0.1.0"
 requires-python = ">=3.11"
-dependencies = ["weft"]
+dependencies = []  # and Weft, from its checkout: on PyPI the name weft is another project's
 
 [tool.setuptools]
 packages = ["PACKAGE"]

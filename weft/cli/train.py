@@ -19,6 +19,7 @@ from weft.cli.reserved import stdout_reserved
 from weft.core.errors import ConfigError, RunError
 from weft.core.setting import setting
 from weft.runtimes.prepare.settings import RunConfig, Settings
+from weft.telemetry.figures import figure
 
 ABOUT = "Train an algorithm in an environment. A run that exists is resumed; one that is finished is left as it is."
 
@@ -142,7 +143,7 @@ def _return(row: dict[str, Any]) -> str:
     if mean is None or not episodes:
         return "no episode has ended yet"
     over = f"the last 100 of {episodes:,} episodes" if episodes > 100 else f"{episodes} episode{'s'[: episodes > 1]}"
-    return f"return {mean:.1f} over {over}"
+    return f"return {figure(mean) if abs(mean) < 10 else f'{mean:.1f}'} over {over}"
 
 
 def exit_code(summary: dict[str, Any]) -> int:

@@ -223,7 +223,8 @@ def _reference(thing: Any, what: str, session: bool) -> str:
                 return f"__main__:{qualname}"
     raise ConfigError(
         f"{what} is {module_name}.{qualname}, which a worker process cannot import. Define it at the top level of a "
-        "module or a script (no lambda, not inside a function, not in a notebook), or use the plan 'inline'."
+        "module or a script (no lambda, not inside a function, not in a notebook, from which %%writefile makes a "
+        "module), or use the plan 'inline'."
     )
 
 

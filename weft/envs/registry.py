@@ -92,6 +92,8 @@ def _by_name(name: str, vector: str, options: Mapping[str, Any]) -> EnvSource:
         raise ConfigError(f"environment {name!r}: {scheme}: is not yet supported. 'weft envs' lists what is.")
     if not all(part.isidentifier() for part in scheme.split(".")) or not importable(scheme):
         hint = f"There is no module of that name either, installed or here (in {name!r})."
+        if scheme.endswith(".py"):
+            hint = f"A module is named, not a file: {scheme.removesuffix('.py').strip('./').replace('/', '.')}:{rest}"
         raise UnknownName("kind of environment", scheme, SCHEMES, hint)
     if all(part.isidentifier() for part in rest.split(".")):
         return open_factory(name, load_factory(name), options, vector)

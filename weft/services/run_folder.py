@@ -290,6 +290,8 @@ def _another_config(path: Path, refused: list[Difference]) -> RunError:
     ways = "Resume it with the same values"
     if any(d.is_one_of(frozenset({"code"})) for d in refused):
         ways = "Your code has changed since, and the run learned with the old. Go on with the new by --new-code"
+    if any(d.field == "algorithm" for d in refused):  # then its fields say no more
+        refused = [d for d in refused if not d.is_one_of(frozenset({"algo"}))]
     listed = "\n  ".join(map(str, refused))
     return RunError(
         f"run {path} exists, with another config:\n  {listed}\n{ways}, begin anew with --fresh (the old run is kept as "

@@ -16,6 +16,8 @@ class Page {
     $("theme").addEventListener("click", () => this.theme({ system: "light", light: "dark", dark: "system" }[this.themed]));
     $("menu").addEventListener("click", () => this.menu(!$("side").classList.contains("open")));
     document.addEventListener("keydown", (event) => this.key(event));
+    for (const sign of ["pointermove", "pointerdown", "keydown", "wheel"]) document.addEventListener(sign, () => this.awake(), { passive: true });
+    document.addEventListener("visibilitychange", () => { if (document.hidden) this.source?.close(); else this.listen(); });
     narrow.addEventListener("change", () => this.listen());
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.theme(this.themed));
     this.begin();
@@ -62,6 +64,13 @@ class Page {
   empty(title, words, code) {
     $("run").hidden = true; $("empty").hidden = false;
     $("empty").replaceChildren(make("h2", { text: title }), make("p", { text: words }), code ? make("p", {}, make("code", { text: code })) : null);
+  }
+
+  /* What moves does so while somebody is at the page, and rests after: movement is most of what an open page costs. */
+  awake() {
+    document.documentElement.classList.add("awake");
+    clearTimeout(this.resting);
+    this.resting = setTimeout(() => document.documentElement.classList.remove("awake"), 10000);
   }
 
   /* the list */

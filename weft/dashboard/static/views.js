@@ -79,7 +79,7 @@ class CurvesView {
     this.keys.replaceChildren(...rows.map(([id, words]) => make("span", {}, make("i", { style: { background: colour(this.page.colourOf(id)) } }), words)));
   }
   reload() { this.reset.hidden = !this.page.curves.zoom; for (const chart of this.charts.values()) chart.refresh(); }
-  records() { const now = Date.now(); if (now - (this.at || 0) > 1900) { this.at = now; this.reload(); } if (!this.metrics?.length) this.refresh(); }
+  records() { const now = Date.now(), awake = document.documentElement.classList.contains("awake"); if (now - (this.at || 0) > (awake ? 1900 : 4900)) { this.at = now; this.reload(); } if (!this.metrics?.length) this.refresh(); }
   selected() { this.legend(); this.refresh(); }
   themed() { this.legend(); for (const chart of this.charts.values()) { chart.key = ""; chart.refresh(); } }
   close() { for (const chart of this.charts.values()) chart.close(); }
@@ -126,7 +126,7 @@ class LogsView {
   }
   async show() { this.next = undefined; this.pre.textContent = ""; await this.more(); }
   async more() {
-    if (!this.select.value || this.busy) return;
+    if (!this.select.value || this.busy || document.hidden) return;
     this.busy = true;
     const name = this.select.value;
     try {
