@@ -1,6 +1,7 @@
-"""Host environments with agents under plans: in lockstep, whatever the plan, one process's params.
+"""Environments with agents under plans: in lockstep, whatever the plan, one process's params.
 
-A changing group of agents with PPO, and teams of different kinds, with masks, each with a policy of its own.
+A changing group of agents with PPO; teams of different kinds, with masks, each with a policy of its own; and two teams
+in JAX, whose policies are two PPOs by pattern.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import zoo
 from cells import ENVS, SEED, TOLERANCE, one_device
+from teams import RedAndBlue
 from toys import SMALL, farthest
 
 import weft
@@ -27,6 +29,7 @@ RUNS: dict[str, tuple[Any, Any]] = {
     "group": (weft.PPO(**SMALL), zoo.dying),
     "recurrent group": (weft.PPO(**SMALL, recurrent="gru"), zoo.dying),
     "teams": (zoo.EachTeam(), zoo.kinds),
+    "two PPOs": (weft.Policies({"red*": weft.PPO(**SMALL), "blue*": weft.PPO(**SMALL)}), RedAndBlue()),
 }
 GROUP, TEAMS = (
     ("(env+act)*2 | learn", "env*2 | act | learn"),
@@ -36,6 +39,10 @@ CASES = [
     *(("group", plan) for plan in GROUP),
     ("teams", TEAMS[1]),
     pytest.param("teams", TEAMS[0], marks=pytest.mark.slow),
+    ("two PPOs", "environments"),
+    pytest.param("two PPOs", "srl", marks=pytest.mark.slow),
+    pytest.param("two PPOs", "env*2 | act*2 | learn.red*2 | learn.blue*2", marks=pytest.mark.slow),
+    pytest.param("teams", "env*2 | act.*+learn.*", marks=pytest.mark.slow),
     *(pytest.param("recurrent group", plan, marks=pytest.mark.slow) for plan in GROUP),
 ]
 

@@ -220,3 +220,27 @@ def test_a_plan_that_is_said_to_run_now_does(loop, text, workers, learners, mach
         except PlanError as error:
             text = str(error).partition(" runs now: '")[2].partition("'")[0] or "inline"
     raise AssertionError(f"refused too: {text}")
+
+
+@pytest.mark.parametrize(
+    ("text", "nearest"),
+    [
+        ("env*2 | act | learn*2", "env*2 | act.hiders+act.seekers | learn.hiders*2 | learn.seekers*2"),
+        ("env*2 | (act+learn)*2", "env*2 | (act.hiders+act.seekers)*2 | learn.hiders*2 | learn.seekers*2"),
+        ("(env+act+learn)*2", "(env+act.hiders+act.seekers)*2 | learn.hiders*2 | learn.seekers*2"),
+    ],
+)
+def test_learners_in_several_processes_have_a_group_each(two_policies, text, nearest):
+    """Two programs of all processes would begin in another order in each of them, and wait for each other for ever."""
+    machine = Machine(cores=8)
+    with pytest.raises(PlanError, match="learners that average their gradients over processes need a group each") as e:
+        judge(text, two_policies, machine)
+    assert f"Nearest plan that runs now: '{nearest}'." in str(e.value)
+    judge(nearest, two_policies, machine)
+    judge(text.replace("*2", ""), two_policies, machine)
+
+
+def test_two_policies_beside_devices_of_one_process_are_one_program(two_policies):
+    judge("(env+act+learn)*2", two_policies, Machine(cores=2, cpu_devices=2))
+    for name in ("srl", "environments", "seed"):
+        judge(name, two_policies, Machine(cores=8, gpus=4))

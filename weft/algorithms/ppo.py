@@ -73,7 +73,7 @@ class PPO(ActorCritic):
         super().check()
         what, size = "environments", self.spec.envs
         if not self.net.recurrent:
-            what, size = "steps (unroll × environments)", self.spec.envs * self.unroll
+            what, size = "steps (unroll × environments, times the agents of a group)", self.spec.envs * self.unroll
         if size % self.minibatches:
             raise ConfigError(
                 f"PPO cuts a batch of {size} {what} into {self.minibatches} minibatches, which leaves a remainder. "

@@ -6,6 +6,7 @@
   least 1;
 - inference on its own: one for every four accelerators; at least 1;
 - the environments, alone or with others: the cores that the other groups' replicas leave; at least 1;
+- learners of several policies in one group, beside other groups: 1;
 - everything else (a replay, what owns the params, your own): 1.
 
 Then the largest number, up to that, by which the environments can be shared evenly. Replicas that hold environments
@@ -52,9 +53,16 @@ def learners(plan: Plan, graph: Graph) -> list[Group]:
     return [g for g in plan.groups if holds(g, graph, lambda role: role.computes_gradients)]
 
 
+def joint_learners(group: Group, graph: Graph) -> list[str]:
+    """The learners of a group whose replicas, were there several, would be one program each."""
+    return [name for name in group.fragments if role_of(name, graph).one_program]
+
+
 def _suited(group: Group, plan: Plan, graph: Graph, machine: Machine, envs: int) -> int:
     others = [other for other in plan.groups if other is not group]
     if any(role_of(name, graph).single or role_of(name, graph).stores for name in group.fragments):
+        return 1
+    if (others or machine.hosts) and len(joint_learners(group, graph)) > 1:
         return 1
     numbered = group.device is not None and group.device.indices is not None
     if numbered or not others:

@@ -3,6 +3,7 @@
     platform   several groups are worker processes, which are started on Linux
     parts      a fragment is split only where its code comes apart
     devices    replicas that average gradients on accelerators have one each
+    joint      learners whose replicas are processes have a group each
     stores     what a store gives goes straight to what learns from it, in its own group or in another; each of
                several learners has as many shards as the others
     lanes      every learner has equally many environments in whole lanes, everything else at least one lane
@@ -21,7 +22,7 @@ from weft.core.errors import PlanError
 from weft.graph.fragment import MapCode
 from weft.graph.graph import Graph
 from weft.graph.stream import Sharing
-from weft.plans.fill import divisor_up_to, learners, one_lane_each, shares
+from weft.plans.fill import divisor_up_to, joint_learners, learners, one_lane_each, shares
 from weft.plans.fit import fit, holds, role_of
 from weft.plans.machine import Machine
 from weft.plans.plan import Device, Group, Plan
@@ -34,6 +35,7 @@ def executable(plan: Plan, graph: Graph, machine: Machine, *, envs: int) -> None
     _stores(plan, graph)
     for index, group in enumerate(plan.groups):
         _devices(plan, index, group, graph, machine, envs)
+        _joint(plan, group, graph, machine)
     _lanes(plan, graph, envs)
 
 
@@ -208,6 +210,24 @@ def _devices(plan: Plan, index: int, group: Group, graph: Graph, machine: Machin
     raise PlanError(
         f"plan '{plan}' needs a GPU for each of the {replicas} replicas of '{group}', and JAX has {devices} here: run "
         f"where it sees as many, or write @cpu. Nearest plan that runs now: '{smaller}'."
+    )
+
+
+def _joint(plan: Plan, group: Group, graph: Graph, machine: Machine) -> None:
+    """Several learners in each of several processes: their programs would meet in another order in each, and hang."""
+    learning = joint_learners(group, graph)
+    if len(learning) < 2 or (group.replicas or 1) == 1 or not needs_workers(plan, graph, machine):
+        return
+    nearest = plan
+    for parted in (g for g in plan.groups if len(joint_learners(g, graph)) > 1):
+        rest = tuple(n for n in parted.fragments if n not in joint_learners(parted, graph))
+        each = [(n,) for n in joint_learners(parted, graph)]
+        at = nearest.groups.index(parted)
+        apart = tuple(replace(parted, fragments=names) for names in ([rest] if rest else []) + each)
+        nearest = Plan((*nearest.groups[:at], *apart, *nearest.groups[at + 1 :]))
+    raise PlanError(
+        f"plan '{plan}' has {' and '.join(learning)} in one group of {group.replicas} processes, and learners that "
+        f"average their gradients over processes need a group each. Nearest plan that runs now: '{nearest}'."
     )
 
 
