@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,31 @@ def test_what_cannot_be_is_refused_before_there_is_a_folder(asked: dict[str, Any
     assert not list(tmp_path.iterdir())
 
 
+def test_teams_have_no_one_return_to_rank_members_by(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"several policies here \(adversary, agent\).*ranks its members by one"):
+        weft.sweep("ppo", "weft:Tag-v0", vary={"clip": [0.1, 0.3]}, members=2, steps=3_200, root=tmp_path, **HOW)
+    assert not list(tmp_path.iterdir())
+
+
 def test_pbt_that_would_never_copy_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nothing would ever be copied"):
         weft.pbt("ppo", ENV, vary=VARY, steps=1_024, every=2_000, root=tmp_path, **HOW)
+
+
+def test_members_of_a_group_of_agents_are_one_program_too(tmp_path: Path) -> None:
+    """IPPO: the algorithm that is written for one agent, for each of three."""
+    env, how = "weft:Spread-v0", {**HOW, "steps": 400, "root": tmp_path}
+    small = {"unroll": 25, "minibatches": 2, "epochs": 1, "hidden": (8,)}
+    found = weft.sweep(weft.PPO(**small), env, vary={"clip": [0.1, 0.3]}, members=2, how="grid", run="s", **how)
+    assert json.loads((found.folder / "config.json").read_text())["population"]["together"] is True
+    member = found.members[1]
+    alone = weft.train(weft.PPO(**small, **member.values), env, run="alone", **how | {"seed": 1})
+    trained = found.load(1)
+    assert trained.summary["episodes"] == alone.summary["episodes"]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), trained.params, alone.params)
+
+
+@pytest.mark.slow  # it traces the program for each field
+def test_what_a_group_cannot_vary_is_told_with_what_it_can(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"unroll: it changes how large.*Fields of PPO that can be varied.*clip"):
+        weft.sweep("ppo", "weft:Spread-v0", vary={"unroll": [25, 50]}, steps=400, root=tmp_path, **HOW)

@@ -82,6 +82,11 @@ class ByAgent(Algorithm):
         """With ``of`` without what only learning needs."""
         return replace(self, of=self.of.to_act())
 
+    def with_fields(self, **changes: Any) -> Self:
+        """With other hyper-parameters of ``of``."""
+        of = self.of.with_fields(**changes)
+        return replace(self, unroll=of.unroll, of=of)
+
     def config(self) -> dict[str, Any]:
         """The hyper-parameters of ``of``."""
         return self.of.config()

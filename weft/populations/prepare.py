@@ -12,6 +12,7 @@ import numpy as np
 
 from weft.core.errors import ConfigError
 from weft.core.kinds import is_number
+from weft.graph.by_agent import ByAgent
 from weft.graph.graph import schema_difference
 from weft.plans.rules import has_host_code
 from weft.populations.cohort import Cohort, OneByOne, OneProgram, values_of
@@ -53,6 +54,12 @@ def plan_population(config: RunConfig, asked: SweepConfig | PbtConfig, vary: Map
             f"the plan {str(prepared.plan)!r} runs one member in several workers or on several devices, and a "
             "population has many members in one process. Use the plan 'inline'."
         )
+    if len(prepared.series) > 1:
+        raise ConfigError(
+            f"environment {prepared.source.name!r} has several policies here ({', '.join(prepared.series)}), and a "
+            "population ranks its members by one return: what one team gains another may lose. Vary fields where one "
+            "policy acts, or train runs of your own: examples/optuna_search.py chooses by any figure of them."
+        )
     space = read_space(vary, prepared.written)
     if twice := [name for name in space if name in config.fields]:
         raise ConfigError(f"{twice[0]} is both set, to {config.fields[twice[0]]}, and varied: drop one of the two")
@@ -75,9 +82,10 @@ def plan_population(config: RunConfig, asked: SweepConfig | PbtConfig, vary: Map
 
 
 def is_pure(prepared: Prepared) -> bool:
-    """Whether members can be rows of one program: everything is compiled, with one policy and one agent."""
+    """Whether members can be rows of one program: everything is compiled, with one policy, of one agent or a group."""
     compiled = prepared.source.pure is not None and not has_host_code(prepared.graph)
-    return compiled and len(prepared.series) == 1 and type(prepared.algorithm) is type(prepared.written)
+    as_written = isinstance(prepared.algorithm, (type(prepared.written), ByAgent))
+    return compiled and len(prepared.series) == 1 and as_written
 
 
 def _values(space: Space, asked: SweepConfig | PbtConfig, seed: int) -> list[Values]:
@@ -177,11 +185,11 @@ def _cannot_vary(prepared: Prepared, reasons: Mapping[str, str]) -> ConfigError:
     if is_pure(prepared):
         env, device = prepared.source.pure, layout_of(prepared).devices[0]
         assert env is not None
-        numbers = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm)}
+        numbers = {f.name: getattr(prepared.written, f.name) for f in dataclasses.fields(prepared.written)}
         numbers = {name: [v, v] for name, v in numbers.items() if isinstance(v, float) and name not in reasons}
         cannot = untraceable(algorithm, env, device, prepared.envs, numbers)
         fields = ", ".join(name for name in numbers if name not in cannot)
-        known = f" Fields of {type(algorithm).__name__} that can be varied in this run: {fields}."
+        known = f" Fields of {type(prepared.written).__name__} that can be varied in this run: {fields}."
     return ConfigError(
         f"cannot be varied among members that are one program, or that copy each other: {listed}.{known} A sweep with "
         "--apart trains members one after another, and varies any field."
