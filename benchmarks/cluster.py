@@ -43,7 +43,9 @@ def rates(flags: argparse.Namespace) -> None:
     for turn in range(flags.rounds):
         for plan in flags.plans:
             for on in where if turn % 2 == 0 else reversed(where):
-                found.setdefault((plan, on), []).append(rate_of(plan, on, round(flags.seconds * RATE)))
+                rate = rate_of(plan, on, round(flags.seconds * RATE))
+                print(f"round {turn + 1}  {plan}  {on}: {rate:,.0f} env steps/s", file=sys.stderr, flush=True)
+                found.setdefault((plan, on), []).append(rate)
     print("| plan | on | env steps/s | of local, of each round |\n|---|---|---|---|")
     for plan in flags.plans:
         for on in where:
