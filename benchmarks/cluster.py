@@ -18,6 +18,7 @@ from benchmarks.weft_command import NotRun, records, run, steady_rate
 
 PLANS = ["env*4 | act*2 | learn"]
 ENVS, UNROLL = 64, 32
+RATE = 90_000  # env steps that take about a second
 
 
 def rate_of(plan: str, on: str, steps: int) -> float:
@@ -42,7 +43,9 @@ def rates(flags: argparse.Namespace) -> None:
     for turn in range(flags.rounds):
         for plan in flags.plans:
             for on in where if turn % 2 == 0 else reversed(where):
-                found.setdefault((plan, on), []).append(rate_of(plan, on, round(flags.seconds * 15_000)))
+                rate = rate_of(plan, on, round(flags.seconds * RATE))
+                print(f"round {turn + 1}  {plan}  {on}: {rate:,.0f} env steps/s", file=sys.stderr, flush=True)
+                found.setdefault((plan, on), []).append(rate)
     print("| plan | on | env steps/s | of local, of each round |\n|---|---|---|---|")
     for plan in flags.plans:
         for on in where:
