@@ -19,6 +19,7 @@ from weft.runtimes.cluster.processes import ProcessHosts
 from weft.runtimes.loop import growing
 from weft.runtimes.loop.train import train
 from weft.runtimes.prepare.config import RunConfig, Settings
+from weft.runtimes.workers.layout.blueprint import Host
 from weft.services.scale_request import ScaleRequest, post
 from weft.telemetry.stopping import Hooks
 
@@ -28,11 +29,11 @@ FIELDS: dict[str, Any] = {"unroll": 16, "hidden": (8,)}
 
 
 class Joining(ProcessHosts):
-    """Three hosts of two cores each, of which ``there`` have joined; ``taken`` says that Ray would give no more."""
+    """Three hosts of some cores each, of which ``there`` have joined; ``taken`` says that Ray would give no more."""
 
-    def __init__(self, there: int) -> None:
+    def __init__(self, there: int, cores: int = 2) -> None:
         super().__init__(3)
-        made = [Offer(offer.host.__class__(k, f"host-{k}", 2), "127.0.0.1") for k, offer in enumerate(super().offers())]
+        made = [Offer(Host(k, f"host-{k}", cores), "127.0.0.1") for k in range(3)]
         self._offers, self.there, self.taken = made, there, False
         self.extended: list[dict[int, int]] = []
 
@@ -60,6 +61,15 @@ def run(root: Path, provider: Joining, on_record: Any, grow: str = "", steps: in
     finally:
         cluster.close()
         provider.close()
+
+
+def host_of(provider: Joining, worker: str) -> int:
+    """The agent that has a worker."""
+    for agent in provider.agents.values():
+        for child in Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split():
+            if Path(os.readlink(f"/proc/{child}/fd/1")).stem == worker:
+                return agent.pid
+    raise AssertionError(f"no host has {worker}")
 
 
 def balanced(samples: dict[str, Any]) -> bool:
@@ -112,3 +122,25 @@ def test_what_the_cluster_does_not_give_is_refused_and_the_run_goes_on(tmp_path:
     assert len(refused) == 2
     assert "others use it" in refused[0]
     assert "the plan is 10 workers, a core each, and the cluster has 6" in refused[1]
+
+
+@pytest.mark.parametrize("worker", ["act-0", "learn-0"])
+def test_where_what_is_left_has_no_room_the_run_has_fewer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worker: str
+) -> None:
+    """Act goes on beside environments without a home, learn cannot: either way there are fewer in the end."""
+    monkeypatch.setattr(growing, "STEADY_SECONDS", 1.0)
+    provider, seen = Joining(2, cores=4), list[str]()
+
+    def look(record: dict[str, Any]) -> bool:
+        now = plan(tmp_path)
+        if not seen or seen[-1] != now:
+            seen.append(now)
+            if len(seen) == 2:
+                os.kill(host_of(provider, worker), signal.SIGKILL)
+        return len(seen) == 3
+
+    ended = run(tmp_path, provider, look, grow="env=1:4")
+    assert seen == ["env*2 | act | learn", "env*4 | act | learn", "env*2 | act | learn"]
+    assert ended.summary["exit"] == "stopped"
+    assert balanced(ended.summary["samples"])

@@ -18,6 +18,8 @@ from weft.runtimes.workers.layout.blueprint import Host
 class Hosts:
     """As many hosts as ``there``, of four cores each."""
 
+    must_fit = False
+
     def __init__(self, there: int) -> None:
         self.there = there
 

@@ -45,6 +45,7 @@ class Cluster:
         self.offers = provider.offers()
         self.take: Callable[[int, LinkMessage], None] = lambda host, message: None
         self.words: queue.SimpleQueue[tuple[int, LinkMessage]] = queue.SimpleQueue()
+        self.must_fit = False  # every worker has a home, or the run goes over to fewer
         self.started: set[int] = set()
         self.lost: dict[int, str] = {}  # and why
         self._reported: dict[int, dict[str, Any]] = {}

@@ -208,7 +208,7 @@ class Execution:
 
     def _train(self, engine: Engine, telemetry: Telemetry) -> None:
         """Loop to the end; where a worker took the learner's state with it, on again from the last that was saved."""
-        engine.warn = self.keeper.warn = telemetry.warn
+        engine.warn = self.keeper.warn = self.scaling.warn = telemetry.warn
         self.keeper.on_saved = lambda: telemetry.mend(self.counters.env_steps) if self.folder.is_held() else None
         lost = False
         while True:

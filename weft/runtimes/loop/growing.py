@@ -49,6 +49,7 @@ class Growth:
                     f"--grow {name}: '{prepared.plan.group_of(name)}' has the same number of replicas throughout a "
                     "run. Let what steps, acts or maps grow."
                 )
+        cluster.must_fit = True
         self._seen: tuple[Host, ...] = ()
         self._since = clock()
         self._decided: tuple[Host, ...] | None = None

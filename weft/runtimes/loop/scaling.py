@@ -76,6 +76,9 @@ class Scaling:
         self, settings: Settings, folder: RunFolder, cluster: Cluster | None = None, growth: Growth | None = None
     ) -> None:
         self._settings, self._folder, self._cluster, self._growth = settings, folder, cluster, growth
+        self.warn: Callable[[str], None] = lambda text: None  # what growth cannot do; the loop sets it
+        if growth is not None:
+            growth.warn = lambda text: self.warn(text)
         self._next: _Change | None = None
         self._carried: _Change | None = None  # and no learn step was made since
 
@@ -112,8 +115,6 @@ class Scaling:
         change = self._next
         assert change is not None
         change.began = time.monotonic()
-        if self._growth is not None:
-            self._growth.warn = telemetry.warn
         try:
             after, launch = self._resolved(change, prepared, engine)
         except (WeftError, OSError) as error:
