@@ -107,27 +107,12 @@ class ClusterLauncher:
         }
         limit = int(self.account.run[OfRun.LIMIT])
         body = {"run": self._run, "blueprint": to_recipe(self.blueprint), "specs": specs, "common": self._common}
+        here = within(self.blueprint, host, self._exports)
         self.cluster.say(
             host,
             "begin",
-            {
-                **body,
-                "within": self._within(host),
-                "logs": str(self.logs.absolute()),
-                "limit": limit,
-                "variables": _variables(),
-            },
+            {**body, "within": here, "logs": str(self.logs.absolute()), "limit": limit, "variables": _variables()},
         )
-
-    def _within(self, host: int) -> list[str]:
-        """The wires that a host makes by itself; also those to a worker that is lost for good, which nobody binds."""
-        stranded = [
-            wire.name
-            for wire in crossing(self.blueprint)
-            if host in self.blueprint.hosts_of(wire) and wire.name not in self._exports
-            if binder(self.blueprint, wire) in self.cluster.lost
-        ]
-        return within(self.blueprint, host, self._exports) + stranded
 
     def _join_up(self) -> None:
         """Have each channel between hosts bound where its binding end is, and known where the other ends are."""
@@ -187,7 +172,8 @@ class ClusterLauncher:
         recipe = to_recipe(blueprint)
         for host in self._hosts:
             if host in before:
-                self.cluster.say(host, "rejoin", {"blueprint": recipe, "within": self._within(host)})
+                here = within(blueprint, host, self._exports)
+                self.cluster.say(host, "rejoin", {"blueprint": recipe, "within": here})
             else:
                 self._begin_on(host)
         self._join_up()
@@ -205,12 +191,11 @@ class ClusterLauncher:
         if host not in self.cluster.alive:
             self._move()
             host = self.blueprint.workers[worker].host
+            if self.cluster.must_fit and self._without:
+                names = ", ".join(self.blueprint.workers[k].name for k in sorted(self._without))
+                raise WorkerFailed(f"no host has room for {names}, whose host was lost.")
             if worker in self._without or host not in self.cluster.alive:
-                name = self.cluster.name(host)
-                if self.cluster.must_fit:
-                    what = self.blueprint.workers[worker].name
-                    raise WorkerFailed(f"worker {what} was lost with host {name}, and no other host has room for it.")
-                raise NoRoom(name)
+                raise NoRoom(self.cluster.name(host))
         life = self._lives.get(worker, -1) + 1
         self._lives[worker] = life
         words = self._of(worker).read(self.account)
