@@ -98,6 +98,7 @@ def begins_nothing(monkeypatch, tmp_path):
     import weft.cli.record
     import weft.cli.report
     import weft.cli.running
+    import weft.cli.scale
     import weft.cli.show
     import weft.cli.sweep
     import weft.cli.train
@@ -125,6 +126,8 @@ def begins_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(weft.cli.record, "_record", stop)
     for name in ("_status", "_logs", "_stop"):
         monkeypatch.setattr(weft.cli.running, name, stop)
+    for name in ("_ask", "_show"):
+        monkeypatch.setattr(weft.cli.scale, name, stop)
     monkeypatch.setattr(weft.cli.export, "_export", stop)
     monkeypatch.setattr(weft.cli.league, "_play", stop)
     monkeypatch.setattr(weft.cli.sweep, "_train", stop)

@@ -32,6 +32,7 @@ COMMANDS = {
     "status": ("weft.cli.running", "[RUN]", "say which runs are under way, and how far they are"),
     "logs": ("weft.cli.running", "RUN [WORKER]", "print the end of a worker's log"),
     "stop": ("weft.cli.running", "RUN", "have a run save and end, and wait for it"),
+    "scale": ("weft.cli.scale", "RUN [COUNT…]", "change the replicas of a run under way"),
     "league": ("weft.cli.league", "RUN", "play the versions of a run of self-play against each other"),
     "chaos": ("weft.cli.chaos", "ALGO ENV", "train under injected faults, and say what became of it"),
     "plans": ("weft.cli.lists", "", "list the named plans"),

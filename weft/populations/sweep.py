@@ -62,6 +62,8 @@ def train_population(
     """Carry a population out, or on. One that is finished comes back as it is. Raises WeftError."""
     if settings.on != "local":
         raise ConfigError(f"on={settings.on!r}: a population trains on this machine only. Drop it.")
+    if settings.grow:
+        raise ConfigError(f"grow={settings.grow!r}: a population is one program, without replicas. Drop it.")
     planned = plan_population(config, asked, vary)
     prepared = planned.prepared
     if settings.wandb is not None:

@@ -1,7 +1,7 @@
 """The folder of a run: what it was asked to do, how it went, and what it needs to go on.
 
     runs/NAME/config.json       what was asked; the same again resumes the run; and the run's id
-              plan.json         how the last execution was laid out
+              plan.json         how the run is laid out, or was last
               metrics.jsonl     one record a line
               origin.json       where its code came from, to open it again, and the mark of the user that made it
               summary.json      how it ended
@@ -38,6 +38,7 @@ BEST = "best"
 
 _FOLDERS = ("checkpoints", "tensorboard", "videos")
 LOCK = ".lock"
+PLAN = "plan.json"
 _ID = "id"
 _ORIGIN: dict[str, type] = {"modules": dict, "objects": dict, "script": str, MARK: str}
 
@@ -118,6 +119,10 @@ class RunFolder:
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write ``summary.json`` at once and whole; what is not a finite number becomes null. Raises RunError."""
         self._write("summary.json", dict(summary))
+
+    def lay_out(self, plan: Mapping[str, Any]) -> None:
+        """Write ``plan.json``: the run is laid out otherwise from now on. Raises RunError."""
+        self._write(PLAN, plan)
 
     def trim_metrics(self, env_steps: int, learn_steps: int | None = None) -> int:
         """Drop the records past these steps, which a resumed run will make again, and lines cut by a crash.

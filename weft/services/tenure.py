@@ -15,7 +15,7 @@ import msgspec
 
 from weft.core.errors import RunError
 from weft.services.atomic import write_atomic
-from weft.services.run_folder import RunFolder, lock_folder
+from weft.services.run_folder import PLAN, RunFolder, lock_folder
 
 
 class Tenure:
@@ -37,6 +37,8 @@ class Tenure:
         folder = self._folder
         if folder.is_held():
             missing = self._write_missing()
+            with suppress(OSError):  # a run that was scaled has written another
+                self._files[PLAN] = (folder.path / PLAN).read_bytes()
             return f"{', '.join(missing)} had been removed from {folder.path}, and was written again" if missing else ""
         was_there = folder.path.is_dir()
         folder.path.mkdir(parents=True, exist_ok=True)

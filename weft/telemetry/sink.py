@@ -50,6 +50,13 @@ class Hears(Protocol):
         """Take a ``note`` or a ``warning``."""
 
 
+@runtime_checkable
+class Titled(Protocol):
+    """A screen with the run's name, algorithm and plan above it, which may be set anew."""
+
+    title: str
+
+
 class Screen(Sink, Protocol):
     """A sink that a person watches; it writes to stderr, so that stdout stays free for ``--json``."""
 

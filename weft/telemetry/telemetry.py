@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from weft.telemetry.plain import Plain, Quiet
-from weft.telemetry.sink import Hears, Record, Reopens, Screen, Sink
+from weft.telemetry.sink import Hears, Record, Reopens, Screen, Sink, Titled
 
 
 @dataclass
@@ -81,6 +81,11 @@ class Telemetry:
         self._hear("warning", text)
         with suppress(OSError):
             self.screen.warn(text)
+
+    def retitle(self, title: str) -> None:
+        """Have the screen say something else above, where it says anything there."""
+        if isinstance(self.screen, Titled):
+            self.screen.title = title
 
     def close(self) -> None:
         """Write what is pending, then close every sink, the screen last; more than once does no harm."""

@@ -71,7 +71,7 @@ class Terminal:
     ) -> None:
         self.every = max(every, 0.25)
         self._console = console or Console(stderr=True)
-        self._title = title
+        self.title = title
         self._progress = Progress(total_steps, clock)
         self._returns: list[float] = []
         self._evaluated: Record = {}  # the newest record that has an evaluation
@@ -124,8 +124,8 @@ class Terminal:
         for name, text in self._rows(record):
             rows.add_row(name, text)
         parts: list[RenderableType] = [self._bar(), rows]
-        if self._title:
-            parts.insert(0, Text(self._title, style="bold", no_wrap=True, overflow="ellipsis"))
+        if self.title:
+            parts.insert(0, Text(self.title, style="bold", no_wrap=True, overflow="ellipsis"))
         hint = bottleneck(record)
         if hint:
             bound, _, advice = hint.partition(":")

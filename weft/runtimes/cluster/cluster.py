@@ -19,6 +19,7 @@ from weft.runtimes.cluster.hosts import HostProvider, Share
 from weft.runtimes.cluster.line import LEASE_SECONDS
 from weft.runtimes.cluster.switchboard import Switchboard
 from weft.runtimes.workers.control.link import LinkMessage
+from weft.runtimes.workers.layout.blueprint import Host
 
 RESERVE_SECONDS = 60.0
 """How long a provider may take to give the hosts of a run that begins: others may use them now."""
@@ -44,6 +45,7 @@ class Cluster:
         self.offers = provider.offers()
         self.take: Callable[[int, LinkMessage], None] = lambda host, message: None
         self.words: queue.SimpleQueue[tuple[int, LinkMessage]] = queue.SimpleQueue()
+        self.must_fit = False  # every worker has a home, or the run goes over to fewer
         self.started: set[int] = set()
         self.lost: dict[int, str] = {}  # and why
         self._reported: dict[int, dict[str, Any]] = {}
@@ -84,6 +86,24 @@ class Cluster:
         for host in new:
             check_fit(self.name(host), self._reported[host], ours)
 
+    def secure(self, shares: Mapping[int, Share]) -> None:
+        """Have these shares of hosts, with agents, for a run that is to be placed anew; what it has now stays.
+
+        Raises ConfigError where they are not to be had. Blocks as ``start`` does of a run under way.
+        """
+        self.provider.extend({host: share for host, share in shares.items() if host in self.alive}, MOVE_SECONDS)
+        before = set(self.started)
+        try:
+            self.start(shares, moving=True)
+        except ConfigError as error:
+            self.give_up(self.started - before, str(error))
+            raise
+
+    @property
+    def usable(self) -> list[Host]:
+        """The hosts with room that are not lost, whether they have an agent yet or not."""
+        return [offer.host for offer in self.offers if offer.host.index not in self.lost and offer.host.room]
+
     def begin(
         self, shares: Mapping[int, Share], reserve: float, report: float, *, every: bool = False
     ) -> dict[int, str]:
@@ -98,8 +118,8 @@ class Cluster:
         if self._board is None:
             self._board = Switchboard(self.provider.head, self._deliver)
         board = self._board
-        self.started |= set(new)
         self.provider.start([board.invitation(host, self.offers[host].interface) for host in new], shares, reserve)
+        self.started |= set(new)
         deadline = time.monotonic() + report
         while late := [host for host in new if host not in self._reported]:
             self.look()

@@ -51,6 +51,17 @@ class HostProvider(Protocol):
         """
         ...
 
+    def extend(self, shares: Mapping[int, Share], seconds: float) -> None:
+        """Have at least these shares of hosts that have an agent.
+
+        Raises ConfigError where they are not to be had, within ``seconds`` for each host; then all is as it was.
+        """
+        ...
+
+    def give_back(self, shares: Mapping[int, Share]) -> None:
+        """Give back what ``extend`` got beyond these shares of all hosts, as far as it comes apart."""
+        ...
+
     def gone(self) -> list[Gone]:
         """Hosts that have been lost since this was asked last. Does not wait."""
         ...

@@ -182,13 +182,19 @@ class ClusterLauncher:
     # ---- what the pool asks for -------------------------------------------------------------------------------------
 
     def start(self, worker: int, more: dict[str, Any], arrays: list[np.ndarray[Any, Any]]) -> None:
-        """See ``Launcher``. Raises NoRoom where the worker's host is lost and no other has room for it."""
+        """See ``Launcher``. Raises NoRoom where the worker's host is lost and no other has room for it.
+
+        Of a run that is to fit its cluster (``Cluster.must_fit``) WorkerFailed: it goes over to fewer replicas.
+        """
         if not self._began:
             self._begin()
         host = self.blueprint.workers[worker].host
         if host not in self.cluster.alive:
             self._move()
             host = self.blueprint.workers[worker].host
+            if self.cluster.must_fit and self._without:
+                names = ", ".join(self.blueprint.workers[k].name for k in sorted(self._without))
+                raise WorkerFailed(f"no host has room for {names}, whose host was lost.")
             if worker in self._without or host not in self.cluster.alive:
                 raise NoRoom(self.cluster.name(host))
         life = self._lives.get(worker, -1) + 1

@@ -47,6 +47,12 @@ class ProcessHosts:
         for invitation in invitations:
             self.agents[invitation.host] = start_agent(invitation, self._commands[invitation.host])
 
+    def extend(self, shares: Mapping[int, Share], seconds: float) -> None:
+        """See ``HostProvider``: nothing is reserved."""
+
+    def give_back(self, shares: Mapping[int, Share]) -> None:
+        """See ``HostProvider``."""
+
     def gone(self) -> list[Gone]:
         """See ``HostProvider``."""
         found = []

@@ -38,6 +38,8 @@ class RayHosts:
         self._ray = _import_ray()
         self._trusted, self._ours, self._connected = trust_network, False, False
         self._groups: list[Any] = []
+        self._shares: dict[int, Share] = {}  # what each host's agent was reserved with
+        self._more: dict[int, list[tuple[int, Any]]] = {}  # cores that were reserved later, and their placement groups
         self._actors: dict[int, Any] = {}
         self._watches: dict[int, Any] = {}
         self._nodes: list[str] = []  # Ray's ids, by host
@@ -126,22 +128,12 @@ class RayHosts:
 
     def start(self, invitations: list[Invitation], shares: Mapping[int, Share], seconds: float) -> None:
         """See ``HostProvider``. Waits until Ray has reserved all of it."""
-        from ray.util.placement_group import placement_group, remove_placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        bundles, where = [], []
-        for invitation in invitations:
-            share = shares[invitation.host]
-            bundles.append({"CPU": share.cores} | ({"GPU": share.gpus} if share.gpus else {}))
-            where.append({"ray.io/node-id": self._nodes[invitation.host]})
-        group = placement_group(bundles, strategy="PACK", bundle_label_selector=where)
-        if not self._given(group, [self._nodes[invitation.host] for invitation in invitations], seconds):
-            remove_placement_group(group)
-            free = {k: v for k, v in self._ray.available_resources().items() if k in ("CPU", "GPU")}
-            raise ConfigError(
-                f"the Ray cluster has not given {bundles} within {seconds:.0f} s; of all its nodes {free} are "
-                "free now. Others may use it: wait, or ask for fewer replicas."
-            )
+        hosts = [invitation.host for invitation in invitations]
+        bundles = [_bundle(shares[host]) for host in hosts]
+        group = self._reserved(hosts, bundles, seconds)
+        self._shares |= {host: shares[host] for host in hosts}
         self._groups.append(group)
         for at, invitation in enumerate(invitations):
             bundle = bundles[at]
@@ -154,6 +146,57 @@ class RayHosts:
             )
             made = actor.remote(invitation.to_json())
             self._actors[invitation.host], self._watches[invitation.host] = made, made.watch.remote()
+
+    def extend(self, shares: Mapping[int, Share], seconds: float) -> None:
+        """See ``HostProvider``: what is missing, in placement groups of their own."""
+        missing: dict[int, int] = {}
+        for host, share in shares.items():
+            has = self._shares[host]
+            if share.gpus > has.gpus:
+                raise ConfigError(
+                    f"host {self._offers[host].host.name} was taken with {has.gpus} GPUs, Ray gives its agent no "
+                    f"others, and {share.gpus} are wanted there. Scale within these, or begin another run."
+                )
+            missing[host] = share.cores - has.cores - sum(cores for cores, _ in self._more.get(host, ()))
+        new: dict[int, tuple[int, Any]] = {}
+        try:
+            for host, cores in missing.items():
+                if cores > 0:
+                    new[host] = cores, self._reserved([host], [{"CPU": cores}], seconds)
+        except ConfigError:
+            self._remove([group for _, group in new.values()])
+            raise
+        for host, one in new.items():
+            self._more.setdefault(host, []).append(one)
+
+    def give_back(self, shares: Mapping[int, Share]) -> None:
+        """See ``HostProvider``: placement groups that came later, the newest first."""
+        for host, more in self._more.items():
+            wanted = shares.get(host, Share(0, 0)).cores - self._shares[host].cores
+            while more and sum(cores for cores, _ in more[:-1]) >= wanted:
+                self._remove([more.pop()[1]])
+
+    def _reserved(self, hosts: list[int], bundles: list[dict[str, int]], seconds: float) -> Any:
+        """A placement group with a bundle on each of these hosts. Raises ConfigError where Ray does not give it."""
+        from ray.util.placement_group import placement_group
+
+        nodes = [self._nodes[host] for host in hosts]
+        group = placement_group(bundles, strategy="PACK", bundle_label_selector=[{"ray.io/node-id": n} for n in nodes])
+        if not self._given(group, nodes, seconds):
+            self._remove([group])
+            free = {k: v for k, v in self._ray.available_resources().items() if k in ("CPU", "GPU")}
+            raise ConfigError(
+                f"the Ray cluster has not given {bundles} within {seconds:.0f} s; of all its nodes {free} are "
+                "free now. Others may use it: wait, or ask for fewer replicas."
+            )
+        return group
+
+    def _remove(self, groups: list[Any]) -> None:
+        from ray.util.placement_group import remove_placement_group
+
+        for group in groups:
+            with suppress(Exception):
+                remove_placement_group(group)
 
     def _given(self, group: Any, nodes: list[str], seconds: float) -> bool:
         """Wait for a placement group, no longer than all its nodes are alive."""
@@ -188,12 +231,8 @@ class RayHosts:
             with suppress(Exception):
                 self._ray.kill(actor)
         self._actors, self._watches = {}, {}
-        for group in self._groups:
-            with suppress(Exception):
-                from ray.util.placement_group import remove_placement_group
-
-                remove_placement_group(group)
-        self._groups = []
+        self._remove([*self._groups, *(group for more in self._more.values() for _, group in more)])
+        self._groups, self._more = [], {}
         if self._connected:
             self._connected = False
             self._ray.shutdown()
@@ -251,3 +290,7 @@ def _check_answers(address: str) -> None:
 def _first_line(error: BaseException) -> str:
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+def _bundle(share: Share) -> dict[str, int]:
+    return {"CPU": share.cores} | ({"GPU": share.gpus} if share.gpus else {})

@@ -12,6 +12,7 @@ from weft.runtimes.prepare.config import Prepared, Settings, layout_of
 
 if TYPE_CHECKING:
     from weft.runtimes.cluster.cluster import Cluster
+    from weft.runtimes.workers.layout.launch_spec import LaunchSpec
 
 
 def make_engine(
@@ -25,19 +26,28 @@ def make_engine(
     """
     if prepared.in_workers:
         from weft.runtimes.workers.engine import WorkersEngine
-        from weft.runtimes.workers.layout.launch_spec import launch_spec
 
         how = settings or Settings()
-        launch, folder = launch_spec(prepared, how), logs or how.root / "logs"
+        launch, folder = planned(prepared, how, cluster), logs or how.root / "logs"
         if cluster is None:
             return WorkersEngine(prepared, launch, folder, how.hang_seconds)
         from weft.runtimes.cluster.launcher import launcher_of
-        from weft.runtimes.workers.layout.placement import place
 
-        place(launch.blueprint, [offer.host for offer in cluster.offers])  # refused before anything is started
         return WorkersEngine(prepared, launch, folder, how.hang_seconds, launcher_of(cluster))
     graph, sizes = prepared.graph.unwatched(), (layout_of(prepared), prepared.envs, prepared.seed)
     source = prepared.played
     if all(fragment.pure for fragment in graph.fragments) and source.pure is not None:
         return FusedEngine(graph, source.pure, *sizes)
     return HostedEngine(graph, source, *sizes)
+
+
+def planned(prepared: Prepared, settings: Settings, cluster: Cluster | None) -> LaunchSpec:
+    """What the workers of a run are launched with. Raises ConfigError and PlanError for what could not start."""
+    from weft.runtimes.workers.layout.launch_spec import launch_spec
+
+    launch = launch_spec(prepared, settings)
+    if cluster is not None:
+        from weft.runtimes.workers.layout.placement import place
+
+        place(launch.blueprint, cluster.usable)
+    return launch

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from weft.core.errors import EnvironmentFault, RunError, WorkerFailed
+from weft.core.errors import EnvironmentFault, PlanError, RunError, WorkerFailed
 from weft.envs.guards import Trouble
 from weft.runtimes.actors import publishers_of
 from weft.runtimes.compiled.engine import MAX_DISPATCH
@@ -19,8 +19,9 @@ from weft.runtimes.loop.diverged import diverged, refused_words
 from weft.runtimes.loop.engine import Engine, Report, StateLost, params_of
 from weft.runtimes.loop.interrupt import Abandoned, Interrupt, Interrupted
 from weft.runtimes.loop.keeper import Keeper
-from weft.runtimes.loop.live_state import begin_live
+from weft.runtimes.loop.live_state import begin_live, title_of
 from weft.runtimes.loop.lookout import Lookout
+from weft.runtimes.loop.scaling import Scaling
 from weft.runtimes.loop.summary import summarise
 from weft.runtimes.loop.troubles import TroubleLog
 from weft.runtimes.loop.watching import Watching
@@ -53,6 +54,7 @@ class Execution:
         interrupt: Interrupt,
         family: Family,
         mirror: Mirror | None = None,
+        scaling: Scaling | None = None,
     ) -> None:
         self.prepared, self.settings, self.folder = prepared, settings, folder
         self.family, self.interrupt = family, interrupt
@@ -65,6 +67,7 @@ class Execution:
         self.keeper = Keeper(prepared, settings, folder, mirror)
         self.keeper.warn = self.warnings.append
         self.watching = Watching(prepared, folder, interrupt)
+        self.scaling = scaling or Scaling(settings, folder)
         self.bad_steps, self.inspect = BadSteps(), folder.path / "bad_batches"
         self.troubles = TroubleLog(folder.path / "logs" / "environments.log")
 
@@ -99,6 +102,9 @@ class Execution:
                     telemetry.note(f"{self.prepared.source.name}: {about}")
                 try:
                     self._train(engine, telemetry)
+                except Interrupted:  # while workers of another plan began: what the old ones had is saved
+                    self.keeper.look(wait=True)
+                    return self._left_early(engine)
                 except Abandoned:
                     self.keeper.look(wait=True)  # what was being written is saved
                     raise
@@ -114,6 +120,7 @@ class Execution:
             try:
                 engine.close()
             finally:
+                self.scaling.close()
                 lookout.close()
 
     def _finished_before(self, engine: Engine) -> Run | None:
@@ -188,7 +195,7 @@ class Execution:
     def _telemetry(self, engine: Engine, resumed_at: int | None) -> Telemetry:
         prepared, folder, settings = self.prepared, self.folder, self.settings
         return open_telemetry(
-            title=f"{prepared.name} · {prepared.source.name} · {prepared.plan} · seed {prepared.seed}",
+            title=title_of(prepared),
             total_steps=prepared.env_steps,
             quiet=settings.quiet,
             metrics=folder.metrics,
@@ -196,12 +203,12 @@ class Execution:
             wandb=settings.wandb,
             config=prepared.config(),
             resumed_at=resumed_at,
-            more=[begin_live(folder, engine, lambda: self.counters, prepared), self.hooks],
+            more=[begin_live(folder, engine, lambda: self.counters, prepared, self.scaling.hosts), self.hooks],
         )
 
     def _train(self, engine: Engine, telemetry: Telemetry) -> None:
         """Loop to the end; where a worker took the learner's state with it, on again from the last that was saved."""
-        engine.warn = self.keeper.warn = telemetry.warn
+        engine.warn = self.keeper.warn = self.scaling.warn = telemetry.warn
         self.keeper.on_saved = lambda: telemetry.mend(self.counters.env_steps) if self.folder.is_held() else None
         lost = False
         while True:
@@ -212,6 +219,8 @@ class Execution:
                 return self._loop(engine, telemetry)
             except StateLost:
                 lost = True
+            except (WorkerFailed, PlanError) as error:  # hosts were lost, and there is no room for all workers
+                self.prepared, lost = self.scaling.smaller(engine, self.prepared, error, telemetry), True
 
     def _go_back(self, engine: Engine, telemetry: Telemetry) -> None:
         self.keeper.lost()
@@ -273,12 +282,18 @@ class Execution:
                 break
             self.keeper.look()
             save = self.keeper.is_due(counters.env_steps) and dispatched < total
-            if under_way is not None and (save or self.watching.is_due(dispatched)):
+            goes_on = dispatched < total and not (self.interrupt or self.hooks.stopped)
+            scale = goes_on and self.scaling.is_due(self.prepared, counters)
+            if under_way is not None and (save or scale or self.watching.is_due(dispatched)):
                 dispatched = self._taken(under_way(), dispatched, telemetry)
                 under_way = None
             self.watching.turn(engine, self.counters, telemetry)
-            if save:
-                self.keeper.save(*self._state(engine), self.counters)
+            if scale:
+                asked = engine, self.prepared, lambda: self._save(engine)
+                self.prepared = self.scaling.carry_out(*asked, telemetry, self.interrupt)
+                dispatched, self.dispatch_size = counters.learn_steps, 1
+            elif save:
+                self._save(engine)
         # Where all is still, nothing changes without a learn step, and workers that have just begun cannot be saved.
         if counters.learn_steps and not (self.prepared.synchrony.still and self._is_saved()):
             self.keeper.save_at_last(*self._state(engine), self.counters)
@@ -288,11 +303,18 @@ class Execution:
             if self.watching.curriculum.to_document() != before:  # a run that is asked for more steps goes on with them
                 self.keeper.save_at_last(*self._state(engine), self.counters)
 
+    def _save(self, engine: Engine) -> tuple[Any, dict[str, Any]]:
+        state = self._state(engine)
+        self.keeper.save(*state, self.counters)
+        return state
+
     def _taken(self, report: Report, dispatched: int, telemetry: Telemetry) -> int:
         """Count a report; returns ``dispatched``, put right by it.
 
         A learner with several messages for one unroll learns more often than asked, and not at all while a store fills.
         """
+        if said := self.scaling.learned(report, self.counters):
+            telemetry.note(said)
         self._take(report, telemetry)
         return max(dispatched - report.unmade, self.counters.learn_steps)
 

@@ -16,8 +16,17 @@ from weft.telemetry.live import NAME, Live
 _PACKAGES = ("weft", "jax", "jaxlib", "flax", "optax", "numpy", "gymnasium")
 
 
-def begin_live(folder: RunFolder, engine: Engine, counters: Callable[[], Counters], prepared: Prepared) -> Live:
-    """A sink that keeps the run's ``live.json``; the engine's workers are in it at once where they change."""
+def begin_live(
+    folder: RunFolder,
+    engine: Engine,
+    counters: Callable[[], Counters],
+    prepared: Prepared,
+    hosts: Callable[[], list[dict[str, Any]]] = list,
+) -> Live:
+    """A sink that keeps the run's ``live.json``; the engine's workers are in it at once where they change.
+
+    ``hosts`` gives those of a cluster: their names, and workers that they have room for.
+    """
     machine = machine_of(prepared)
 
     def facts() -> dict[str, Any]:
@@ -31,6 +40,7 @@ def begin_live(folder: RunFolder, engine: Engine, counters: Callable[[], Counter
         if isinstance(engine, TellsOfWorkers):
             found["workers"] = [worker._asdict() for worker in engine.workers()]
             found["streams"] = engine.streams_of_late()
+            found["hosts"] = hosts()
         return found
 
     live = Live(folder.path / NAME, folder.is_held, facts)
@@ -57,3 +67,8 @@ def machine_of(prepared: Prepared) -> dict[str, Any]:
         "accelerators": machine.gpus,
         "versions": found,
     }
+
+
+def title_of(prepared: Prepared) -> str:
+    """What is above a run on the screen."""
+    return f"{prepared.name} · {prepared.source.name} · {prepared.plan} · seed {prepared.seed}"

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from weft.runtimes.loop.engines import make_engine
 from weft.runtimes.loop.execution import Execution
+from weft.runtimes.loop.growing import growth_of
 from weft.runtimes.loop.hooks import hooks_of
 from weft.runtimes.loop.interrupt import interruptible
 from weft.runtimes.loop.opening import open_folder
+from weft.runtimes.loop.scaling import Scaling
 from weft.runtimes.loop.watching import evaluation_of
 from weft.runtimes.policies.run import Run
 from weft.runtimes.prepare.config import RunConfig, Settings, prepare, without_effect
@@ -62,10 +64,13 @@ def train(
     mirror = Mirror(settings.mirror, name) if settings.mirror else None
     if mirror is not None:
         mirror.fetch(settings.root / name, fresh=settings.fresh)
+    growth = growth_of(prepared, settings, cluster)  # refused before there is a folder
     engine = make_engine(prepared, settings, settings.root / name / "logs", cluster)
     folder, trouble = open_folder(prepared, settings, name)
     with folder, interruptible() as interrupt:
-        execution = Execution(prepared, settings, folder, interrupt, family, mirror)
+        execution = Execution(
+            prepared, settings, folder, interrupt, family, mirror, Scaling(settings, folder, cluster, growth)
+        )
         execution.on_summary, execution.on_begun = on_summary, on_begun
         execution.hooks = hooks or hooks_of(settings)
         left_out = [f"{part} is text, and left out" for part in prepared.source.spec.left_out]

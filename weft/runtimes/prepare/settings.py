@@ -110,6 +110,11 @@ class Settings:
     trust_network: bool = setting(
         False, "use a Ray cluster although it asks nobody for a token: whoever reaches it can run code on it"
     )
+    grow: str = setting(
+        "",
+        "FRAGMENT=LEAST:MOST, such as env=2:64: where hosts join the cluster or are lost, the run goes over to as many "
+        "replicas of that group as there is room for; of several, separated by commas, the first gets room first",
+    )
     checkpoint_seconds: float = setting(
         30.0, "from one checkpoint to the next; there is always one at the end", at_least=0
     )

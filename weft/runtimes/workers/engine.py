@@ -11,6 +11,7 @@ import numpy as np
 
 from weft.core.types import TrainState, Tree
 from weft.envs.guards import Trouble
+from weft.envs.recut import cut_again
 from weft.graph.role import role
 from weft.runtimes.flow import flat_metrics
 from weft.runtimes.loop.engine import Report, WorkerState
@@ -43,21 +44,30 @@ class WorkersEngine:
         hang_seconds: float,
         launcher: Callable[..., Any] = Launcher,
     ) -> None:
-        self.prepared, self.blueprint, self._launch = prepared, launch.blueprint, launch
         self.warn: Callable[[str], None] = lambda text: None  # replaced by what shows it
         self.check: Callable[[], None] = lambda: None
         self.inspect: Path | None = None
         self.on_workers: Callable[[], None] = lambda: None
+        self._logs, self._hang_seconds, self._launcher = logs, hang_seconds, launcher
+        self._troubles: list[Trouble] = []
+        self._looks: list[Look] = []  # of what looks on, since the last report
+        self._looked: dict[str, int] = {}  # the version that each fragment of these has looked at last
+        self._figures: dict[str, float] = {}  # what fragments that do not learn have measured, as it was last
+        self.lay_out(prepared, launch)
+
+    def lay_out(self, prepared: Prepared, launch: LaunchSpec) -> None:
+        """Have workers by this launch spec from the next ``start`` or ``resume`` on; there are none now."""
+        self.prepared, self.blueprint, self._launch = prepared, launch.blueprint, launch
         self._saving = Saving(prepared, launch.blueprint)
         self._pool = WorkerPool(
             launch.blueprint,
-            logs,
-            hang_seconds,
+            self._logs,
+            self._hang_seconds,
             begin=self._beginning,
             take=self._take,
             warn=lambda text: self.warn(text),
             check=lambda: self.check(),
-            launch=launcher,
+            launch=self._launcher,
             changed=lambda: self.on_workers(),
         )
         self._publishers = self.blueprint.publishers
@@ -65,7 +75,6 @@ class WorkersEngine:
         self._granted = 0
         self._rows: dict[str, list[dict[str, Any]]] = {name: [] for name in self._publishers}
         self._episodes = self._no_episodes()
-        self._troubles: list[Trouble] = []
         self._states: dict[str, Words] = {}  # what the next life of a side begins from, by fragment
         self._delivered: dict[int, int] = {}  # steps that had come to the states of stores there, by side
         self._lanes: dict[str, Words] = {}  # where lanes stood
@@ -79,10 +88,7 @@ class WorkersEngine:
         )
         self._lags = Lags()
         self._ledger = AccountLedger(launch.blueprint)
-        self._looks: list[Look] = []  # of what looks on, since the last report
-        self._looked: dict[str, int] = {}  # the version that each fragment of these has looked at last
         self._reported_restarts = 0
-        self._figures: dict[str, float] = {}  # what fragments that do not learn have measured, as it was last
 
     @property
     def asynchronous(self) -> bool:
@@ -103,7 +109,7 @@ class WorkersEngine:
     def resume(self, tree: Tree, document: dict[str, Any]) -> list[str]:
         """Go on from a saved state: exactly in lockstep, else with environments that begin anew."""
         self._states = self._saving.states_words(tree)
-        self._lanes, self._snapshots = lanes_words(tree), document["snapshots"]
+        self._lanes, self._snapshots = lanes_words(tree), self._cut_again(document)
         states = {name: tree.fragments[self._kept(name)] for name in self._publishers}
         self._go_on({name: int(np.asarray(state.step)) for name, state in states.items()}, document)
         if not self._lanes:
@@ -137,6 +143,7 @@ class WorkersEngine:
             "restarts": self._new_restarts(),
             "troubles": [list(trouble) for trouble in self._troubles],
             "snapshots": snapshots,
+            "cut": self._cut,
         }
         self._troubles = []
         return state, document
@@ -211,6 +218,17 @@ class WorkersEngine:
         if self._ledger.stores:
             return 0
         return self._version // self.prepared.calls_for_each_unroll * self.prepared.steps_per_learn
+
+    @property
+    def _cut(self) -> list[list[int]]:
+        """How the environments are cut into lanes: of each the first one, and how many."""
+        return [[lane.first, lane.rows] for lane in self.blueprint.lanes]
+
+    def _cut_again(self, document: dict[str, Any]) -> dict[str, Any]:
+        """The snapshots of a saved state, by the lanes of now: those of then may have been others."""
+        snapshots: dict[str, Any] = document["snapshots"]
+        before = document.get("cut", self._cut)
+        return cut_again(snapshots, before, self._cut) if snapshots and before != self._cut else snapshots
 
     def _kept(self, name: str) -> str:
         return self._saving.kept_as(name)
