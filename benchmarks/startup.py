@@ -74,7 +74,9 @@ def _interpreter() -> float:
 def _import(module: str) -> float:
     code = f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
     return float(
-        subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, capture_output=True, text=True).stdout
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, cwd=ROOT, capture_output=True, text=True, env=_environment()
+        ).stdout
     )
 
 
@@ -106,5 +108,9 @@ def _command(environment: str, cache: Path, scratch: Path) -> float:
 
 def _with_cache(cache: Path) -> dict[str, str]:
     """The environment of a user whose cache folder is ``cache``."""
-    kept = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
-    return {**kept, "XDG_CACHE_HOME": str(cache)}
+    return {**_environment("JAX_COMPILATION_CACHE_DIR"), "XDG_CACHE_HOME": str(cache)}
+
+
+def _environment(*without: str) -> dict[str, str]:
+    """That of ``make train``: Python keeps what it compiles of a module, whatever this machine's setting is."""
+    return {k: v for k, v in os.environ.items() if k not in {"PYTHONDONTWRITEBYTECODE", *without}}

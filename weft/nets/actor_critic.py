@@ -31,7 +31,7 @@ class FeedForward(nn.Module):
     hidden: tuple[int, ...]
     activation: str
     deviation: float | None
-    whole: bool = False  # as CNN has it
+    whole: bool = False  # as CNN and MLP have it
     attention: int = 0  # as Encoder has it
 
     @nn.compact
@@ -40,9 +40,10 @@ class FeedForward(nn.Module):
         if has_image(self.space):
             policy = critic = Encoder(self.space, (), self.activation, self.whole)(observation)
         else:
-            policy = Encoder(self.space, self.hidden, self.activation, attention=self.attention)(observation)
-            critic = Encoder(self.space, self.hidden, self.activation, attention=self.attention)(observation)
-        return NetworkOutput(_Head(self.num_params, self.deviation)(policy), dense(1, 1.0)(critic)[..., 0])
+            policy = Encoder(self.space, self.hidden, self.activation, self.whole, False, self.attention)(observation)
+            critic = Encoder(self.space, self.hidden, self.activation, self.whole, False, self.attention)(observation)
+        logits = _Head(self.num_params, self.deviation, self.whole)(policy)
+        return NetworkOutput(logits, dense(1, 1.0, self.whole)(critic)[..., 0])
 
 
 class Recurrent(nn.Module):
@@ -75,12 +76,13 @@ class _Head(nn.Module):
 
     num_params: int
     deviation: float | None
+    whole: bool = False  # as MLP has it
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         if self.deviation is None:
-            return dense(self.num_params, 0.01)(x)
-        mean = dense(self.num_params // 2, 0.01)(x)
+            return dense(self.num_params, 0.01, self.whole)(x)
+        mean = dense(self.num_params // 2, 0.01, self.whole)(x)
         log_std = self.param("log_std", nn.initializers.constant(math.log(self.deviation)), (self.num_params // 2,))
         return jnp.concatenate([mean, jnp.broadcast_to(log_std, mean.shape)], axis=-1)
 
@@ -114,10 +116,12 @@ def actor_critic(
             return output._replace(carry=carry)
 
         net = Network(lambda key: module.init(key, example)["params"], apply)
-        if has_image(space):
-            return _in_batches(net, _by_parts(module)) if jax.default_backend() == "cpu" else net
-        towers = _by_towers(module, net) if fused_towers.available() and not attention else None
-        return net if towers is None else _in_batches(net, towers)
+        small = fused_towers.available() and not attention and not has_image(space)
+        if small and (towers := _by_towers(module, net)) is not None:
+            return _in_batches(net, towers)
+        if jax.default_backend() != "cpu":
+            return net
+        return _in_batches(net, _whole(module)) if has_image(space) else _with_batch(net, _whole(module))
     if recurrent not in CELLS:
         raise UnknownName("recurrent cell", recurrent, CELLS)
     cell = Recurrent(space, num_params, hidden, activation, deviation, recurrent, recurrent_size, attention)
@@ -166,11 +170,15 @@ def _in_batches(net: Network, batch: Batch) -> Network:
         logits, value = looked(params, observation)
         return NetworkOutput(logits, value, carry)
 
-    return net._replace(apply=apply, batch=lambda params, observation: NetworkOutput(*batch(params, observation)))
+    return _with_batch(net._replace(apply=apply), batch)
 
 
-def _by_parts(module: FeedForward) -> Batch:
-    """Images a few at a time, on a CPU."""
+def _with_batch(net: Network, batch: Batch) -> Network:
+    return net._replace(batch=lambda params, observation: NetworkOutput(*batch(params, observation)))
+
+
+def _whole(module: FeedForward) -> Batch:
+    """The layers of a module that is given a whole batch: on a CPU, images a few at a time, quicker gradients."""
     whole = module.clone(whole=True)
 
     def batch(params: Tree, observation: Tree) -> tuple[jax.Array, jax.Array]:

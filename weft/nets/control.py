@@ -50,11 +50,12 @@ class Layers(nn.Module):
         if action is not None:
             x = jnp.concatenate([x, action], axis=-1)
         if not self.blocks:
-            return jnp.asarray(MLP(self.hidden, self.activation)(x))
+            return jnp.asarray(MLP(self.hidden, self.activation, whole=True)(x))
         width = self.hidden[0]
-        x = dense(width, 1.0)(x)
+        x = dense(width, 1.0, True)(x)
         for _ in range(self.blocks):
-            x += dense(width, 2.0**0.5)(MLP((WIDER * width,), self.activation)(nn.LayerNorm()(x)))
+            wider = MLP((WIDER * width,), self.activation, whole=True)(nn.LayerNorm()(x))
+            x += dense(width, 2.0**0.5, True)(wider)
         return jnp.asarray(nn.LayerNorm()(x))
 
 
@@ -67,7 +68,8 @@ class _Policy(nn.Module):
 
     @nn.compact
     def __call__(self, observation: Tree) -> jax.Array:
-        return dense(self.num_params, 0.01)(Layers(self.space, self.hidden, self.activation, self.blocks)(observation))
+        x = Layers(self.space, self.hidden, self.activation, self.blocks)(observation)
+        return dense(self.num_params, 0.01, True)(x)
 
 
 class _Critic(nn.Module):

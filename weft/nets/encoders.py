@@ -15,6 +15,7 @@ from weft.core.specs import Box, Discrete, MultiBinary, MultiDiscrete, Space, Sp
 from weft.core.types import Tree
 from weft.nets.convolution import Convolution, Way, convolve, in_parts
 from weft.nets.entities import SEEN, Entities, entities_of
+from weft.nets.product import product
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "tanh": jnp.tanh,
@@ -29,17 +30,19 @@ class MLP(nn.Module):
     """Dense layers with an activation after each: ``[..., n]`` to ``[..., sizes[-1]]``.
 
     With ``layer_norm`` each layer's numbers are normalised before the activation (Ba et al., arXiv 1607.06450).
+    ``whole``: as ``dense`` has it.
     """
 
     sizes: tuple[int, ...]
     activation: str = "tanh"
     layer_norm: bool = False
+    whole: bool = False
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """Run the layers."""
         for size in self.sizes:
-            x = dense(size, float(np.sqrt(2)))(x)
+            x = dense(size, float(np.sqrt(2)), self.whole)(x)
             x = ACTIVATIONS[self.activation](nn.LayerNorm()(x) if self.layer_norm else x)
         return x
 
@@ -72,7 +75,7 @@ class CNN(nn.Module):
             return x.reshape((x.shape[0], -1))
 
         x = in_parts(convolved, x) if way == "rows" else convolved(x)
-        x = jax.nn.relu(dense(512 if large else 128, float(np.sqrt(2)))(x))
+        x = jax.nn.relu(dense(512 if large else 128, float(np.sqrt(2)), self.whole)(x))
         return x.reshape((*batch, x.shape[-1]))
 
 
@@ -85,7 +88,7 @@ class Encoder(nn.Module):
     space: Any  # SpaceTree; flax turns a dict into a FrozenDict, which is also a Mapping
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
-    whole: bool = False  # as CNN has it
+    whole: bool = False  # as CNN and MLP have it
     layer_norm: bool = False  # as MLP has it
     attention: int = 0  # size of an entity's embedding; 0: entities are flattened like the rest
 
@@ -100,7 +103,7 @@ class Encoder(nn.Module):
         if kinds:
             x = x if parts else jnp.zeros((*observation[f"{kinds[0]}{SEEN}"].shape[:-1], 0))
             x = jnp.concatenate([x, Entities(tuple(kinds), self.attention)(x, observation)], axis=-1)
-        return MLP(self.hidden, self.activation, self.layer_norm)(x) if self.hidden else x
+        return MLP(self.hidden, self.activation, self.layer_norm, self.whole)(x) if self.hidden else x
 
     def _leaf(self, space: Space, x: jax.Array) -> jax.Array:
         match space:
@@ -146,9 +149,12 @@ def has_image(space: SpaceTree) -> bool:
     return is_image(space)
 
 
-def dense(size: int, scale: float) -> nn.Dense:
-    """A dense layer with orthogonal initial weights of the given gain, and initial bias 0."""
-    return nn.Dense(size, kernel_init=nn.initializers.orthogonal(scale))
+def dense(size: int, scale: float, whole: bool = False) -> nn.Dense:
+    """A dense layer with orthogonal initial weights of the given gain, and initial bias 0.
+
+    ``whole``: it is given ``[N, n]`` where it is trained, and not one sample of many that this is mapped over.
+    """
+    return nn.Dense(size, kernel_init=nn.initializers.orthogonal(scale), dot_general=product if whole else None)
 
 
 def _zip_leaves(space: SpaceTree, tree: Tree) -> list[tuple[Space, jax.Array]]:
