@@ -34,8 +34,8 @@ Every algorithm by every named plan, by every kind of environment (in JAX: `weft
 params of one process with as many learners, bit for bit; it *runs* where they are within {tolerance:g} of them: there
 act or learn work on batches of other shapes, and XLA takes their sums in another order. Which of the two it is may
 depend on the CPU, for which XLA joins products and sums. Or it is *refused*, before anything starts, with the reason
-given below. Plans have two of whatever they replicate, each in a process of its own; `inline` has none, so that channels
-do not matter to it. A replay is beside learn, `(env+act)*2 | replay+learn`, but in `apex`.
+given below. Plans have two of whatever they replicate, each in a process of its own; `inline` has none, so that
+channels do not matter to it. A replay is beside learn, `(env+act)*2 | replay+learn`, but in `apex`.
 
 This page is generated: `python docs/generate.py`. The tests in `tests/conformance/` try some of its cells each time.
 What the same cells reach without lockstep is in [asynchronous.md](asynchronous.md)."""
