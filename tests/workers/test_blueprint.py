@@ -74,7 +74,7 @@ LAYOUTS: list[tuple[str, Graph]] = [
     ("env*2 | act.red*2 | act.blue | learn.red | learn.blue", TWO_POLICIES),
     ("(env+act)*2 | learn.red | learn.blue", TWO_POLICIES),
     ("env*2 | act.red+learn.red | act.blue+learn.blue", TWO_POLICIES),
-    ("env*2 | (act+learn)*2", TWO_POLICIES),
+    ("env*2 | act*2 | learn.red*2 | learn.blue*2", TWO_POLICIES),
     ("env+act.red | act.blue | learn", TWO_POLICIES),
 ]
 layouts = pytest.mark.parametrize(
