@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
@@ -120,6 +121,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--steps", type=int, default=0, help="of every seed; unless given, the row's own")
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side; above 1 each has one thread")
     parser.add_argument("--together", action="store_true", help="seeds of a row in one program in any environment")
+    parser.add_argument("--flags", default="", help="more flags of weft train, for every row, in one string")
     parser.add_argument("--device", choices=["cpu", "any"], default="any", help="any: JAX's first, shared by the jobs")
     parser.add_argument("--seconds", type=float, default=LIMIT_SECONDS, help="after which runs are stopped, and kept")
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "learning", help="results, pictures, runs")
@@ -137,7 +139,7 @@ def main(arguments: list[str]) -> int:
         seeds = range(flags.first_seed, flags.first_seed + flags.seeds)
         settings = (ONE_THREAD if flags.jobs > 1 and flags.device == "cpu" else {}) | SHARED_DEVICE
         settings |= ON_CPU if flags.device == "cpu" else {}
-        todo = tasks(rows, seeds, flags.steps, load([*here, *flags.merge]), flags.together)
+        todo = tasks(rows, seeds, flags.steps, load([*here, *flags.merge]), flags.together, shlex.split(flags.flags))
         for task, came in train(todo, flags.out, flags.jobs, flags.seconds, settings):
             if isinstance(came, list):
                 print(table([Learned(task.row, came)]).splitlines()[-1], flush=True)

@@ -59,6 +59,7 @@ class Task:
     seeds: tuple[int, ...]
     steps: int  # 0: as tuned
     hosted: bool = False  # one program although the environments are stepped on the host
+    flags: tuple[str, ...] = ()  # of ``weft train`` besides
 
     @property
     def together(self) -> bool:
@@ -82,13 +83,19 @@ class Task:
         asked += ["--keep-checkpoints", "1", "--keep-best", "0", "--checkpoint-seconds", "180"]
         if self.together:
             asked += ["--seeds", str(len(self.seeds))]
-        return [*asked, "--steps", str(self.steps)] if self.steps else asked
+        asked += ["--steps", str(self.steps)] if self.steps else []
+        return [*asked, *self.flags]
 
 
 def tasks(
-    rows: Iterable[Row], seeds: Sequence[int], steps: int, known: Sequence[Found], together: bool = False
+    rows: Iterable[Row],
+    seeds: Sequence[int],
+    steps: int,
+    known: Sequence[Found],
+    together: bool = False,
+    flags: Sequence[str] = (),
 ) -> list[Task]:
-    """What is still to be trained, given what was found before. ``steps`` above 0 go for every row.
+    """What is still to be trained, given what was found before. ``steps`` above 0 and ``flags`` go for every row.
 
     ``together``: the seeds of a row are one program with host environments too.
     """
@@ -97,7 +104,7 @@ def tasks(
     for row in rows:
         left = tuple(seed for seed in seeds if (row.name, seed) not in finished)
         groups = [left] if together or row.compiled else [(seed,) for seed in left]
-        made += [Task(row, group, steps or row.steps, together) for group in groups if group]
+        made += [Task(row, group, steps or row.steps, together, tuple(flags)) for group in groups if group]
     return sorted(made, key=lambda task: not task.together)  # the longest first
 
 
