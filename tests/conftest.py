@@ -34,6 +34,7 @@ if "XLA_FLAGS" not in os.environ:
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # The key that marks runs as the user's is one of the tests' own.
 os.environ["XDG_STATE_HOME"] = str(Path(__file__).parent.parent / ".jax_cache" / "state")
+os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parent.parent / ".jax_cache" / "cache")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".jax_cache"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
 

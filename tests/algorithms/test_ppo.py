@@ -10,11 +10,12 @@ from batches import bind as bind_for_batches
 from toys import SMALL, farthest, same
 
 import weft
-from weft.algorithms.ppo import linear, shuffle
+from weft.algorithms.ppo import linear
 from weft.core.errors import ConfigError, UnknownName
 from weft.core.specs import Box, Discrete, EnvSpec, MultiDiscrete, Spec
 from weft.core.types import Unroll
 from weft.ops import vtrace
+from weft.ops.shuffling import over_minibatches
 
 LENGTH, ENVS = 4, 2
 SPEC = EnvSpec("toys:Counter", Box((2,)), Discrete(3))
@@ -61,6 +62,11 @@ def plain():
     return algorithm, state, make_batch(algorithm, state.params)
 
 
+def minibatches(samples, key, count):
+    """The minibatches of one epoch, stacked."""
+    return over_minibatches(lambda state, minibatch: (state, minibatch), (), samples, key, count)[1]
+
+
 def by_hand(algorithm, state, batch, updates):
     """The network after the first ``updates`` minibatches, one after the other."""
     _, samples = jax.jit(algorithm._prepare)(state.params, batch)
@@ -70,7 +76,7 @@ def by_hand(algorithm, state, batch, updates):
     update = jax.jit(algorithm.rule(0).update)
     per_epoch = algorithm.minibatches
     for n in range(updates):
-        cut = shuffle(samples, keys[n // per_epoch], per_epoch)
+        cut = minibatches(samples, keys[n // per_epoch], per_epoch)
         minibatch = jax.tree.map(lambda x, i=n % per_epoch: x[i], cut)
         gradients, _ = gradient(network, minibatch, algorithm.entropy_cost)
         changes, optimizer = update(gradients, optimizer, network)
@@ -108,7 +114,7 @@ def test_a_kl_stop_that_is_never_reached_changes_nothing(plain):
 def test_a_shuffle_is_a_permutation_that_keeps_rows_together(plain):
     algorithm, state, batch = plain
     _, samples = jax.jit(algorithm._prepare)(state.params, batch)
-    cut = shuffle(samples, jax.random.key(3), 4)
+    cut = minibatches(samples, jax.random.key(3), 4)
     steps = cut.steps
     assert steps.observation.shape == (4, 2, 2)
     rows = sorted(map(tuple, np.column_stack([steps.observation.reshape(8, 2), steps.target.reshape(8, 1)]).tolist()))

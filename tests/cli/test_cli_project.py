@@ -14,6 +14,7 @@ import weft as library
 from weft.cli import doctor
 from weft.cli.completion import script
 from weft.cli.main import COMMANDS
+from weft.nets.native import library
 
 ROOT = Path(library.__file__).parents[1]
 
@@ -47,12 +48,15 @@ def test_doctor(weft: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended.code == 0
     assert ended.out.endswith("All that `weft train` needs is here.\n")
     assert " × cpu (cpu)" in ended.out
+    assert "compiled for this CPU" in ended.out
     monkeypatch.setattr(doctor, "NEEDED", ("jax", "no-such-package"))
     monkeypatch.setattr(doctor, "SHARED", 1 << 60)
+    monkeypatch.setattr(library, "trouble", lambda: "no C++ compiler")
     ended = weft("doctor", "--json")
     found = {(one["level"], one["what"]): one["do"] for one in ended.json}
     assert ended.code == 1
     assert found["bad", "packages"] == "pip install no-such-package"
+    assert "three times the time" in found["note", "image kernels"]
     assert found["note", "shared memory"] == "docker run --shm-size 2g; or --channel ipc"
 
 

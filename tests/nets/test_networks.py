@@ -22,6 +22,7 @@ from weft.nets import (
 )
 from weft.nets.convolution import convolve
 from weft.nets.encoders import Encoder, has_image, is_image
+from weft.nets.native import library
 
 IMAGE = Box((8, 9, 2), "uint8", 0, 255)
 TREE = {"b": (Discrete(3), MultiBinary(2)), "a": Box((2, 2)), "c": MultiDiscrete((2, 4))}
@@ -183,7 +184,10 @@ def test_a_convolution_by_patches_is_a_convolution():
         pytest.param(16, (9, 9, 2), marks=pytest.mark.slow),
     ],
 )
-def test_images_in_parts_give_what_each_alone_gives(count, shape):
+@pytest.mark.parametrize("native", [True, False], ids=["kernels", "XLA"])
+def test_a_batch_of_images_gives_what_each_alone_gives(count, shape, native, monkeypatch):
+    if not native:
+        monkeypatch.setattr(library, "available", lambda: False)
     space = {"image": Box(shape, "uint8", 0, 255), "speed": Box((2,))}
     net = actor_critic(space, 3)
     params = net.init(jax.random.key(0))

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from weft.ops.shuffling import random_order
+from weft.ops.shuffling import LARGE, over_minibatches, random_order
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 1000, 4096])
@@ -32,3 +32,23 @@ def test_neighbours_part():
     orders = np.asarray(jax.vmap(lambda k: random_order(k, 1024))(jax.random.split(jax.random.key(1), 500)))
     place = np.argsort(orders, axis=1) < 512
     assert abs((place[:, 10] == place[:, 11]).mean() - 0.5) < 5 * 0.5 / np.sqrt(500)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_minibatches_are_the_shuffled_samples_whether_their_rows_are_small_or_large(count):
+    samples = {
+        "small": np.arange(8 * 3, dtype=np.float32).reshape(8, 3),
+        "large": np.arange(8 * LARGE, dtype=np.int32).reshape(8, LARGE),
+        "number": np.arange(8),
+    }
+    key = jax.random.key(5)
+
+    def note(total, minibatch):
+        return total + minibatch["small"].sum(), minibatch
+
+    total, found = jax.jit(lambda samples: over_minibatches(note, 0.0, samples, key, count))(samples)
+    order = np.asarray(random_order(key, 8))
+    for name, whole in samples.items():
+        np.testing.assert_array_equal(np.asarray(found[name]).reshape(whole.shape), whole[order])
+        assert found[name].shape[:2] == (count, 8 // count)
+    assert total == samples["small"].sum()

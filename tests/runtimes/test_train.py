@@ -16,6 +16,7 @@ import weft
 from weft.core.errors import ConfigError, EnvironmentFault, EnvironmentRaised, LearningDiverged, RunError
 from weft.core.types import Acted, TrainState
 from weft.envs.fake import ScriptedEnv
+from weft.nets.native import library
 from weft.runtimes.policies.evaluate import evaluate_policy
 from weft.runtimes.prepare.config import Settings
 from weft.services.checkpoints import params_sha256
@@ -401,6 +402,18 @@ def test_what_has_no_effect_is_said(tmp_path, capsys):
     for name, value in (("ring", 4), ("channel", "tcp"), ("max_lag", 2)):
         assert f"{name}={value} has no effect: the plan 'env+act+learn' runs in one process" in said
     assert "hang_seconds" not in said
+
+
+@pytest.mark.parametrize("trouble", ["no C++ compiler", ""])
+def test_images_that_take_longer_than_they_need_to_are_said_to(trouble, tmp_path, capsys, monkeypatch):
+    if trouble:
+        monkeypatch.setattr(library, "trouble", lambda: trouble)
+    options = {"root": tmp_path, "envs": 8, "steps": 32, "tensorboard": False}
+    weft.train(weft.PPO(**SMALL), "weft:Orchard-v0", **options, run="images")
+    said = " ".join(capsys.readouterr().err.split())
+    assert ("which would be about three times as fast: no C++ compiler" in said) == bool(trouble)
+    weft.train(weft.PPO(**SMALL), "weft:CartPole-v1", **options, run="numbers")
+    assert "kernels" not in capsys.readouterr().err
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ class ContinuousControl(Replayed):
         begin = self.learning_rate if rate is None else rate
         end = None if self.learning_rate_end is None else self.learning_rate_end * begin / self.learning_rate
         now: Any = linear(begin, end, self.spec.learn_steps)(step)
-        return bounded_optimizer(self.optimizer, now, self.max_gradient_norm, self.weight_decay, flat=False)
+        return bounded_optimizer(self.optimizer, now, self.max_gradient_norm, self.weight_decay)
 
     def critic_rule(self, step: Array | int) -> optax.GradientTransformation:
         """The critics' optimiser for learn call ``step``."""

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.flatten_util import ravel_pytree
 
 from weft.algorithms.actor_critic import ActorCritic
 from weft.core.errors import ConfigError
@@ -25,11 +24,11 @@ from weft.core.types import Acted, Array, Metrics, Timestep, TrainState, Tree, U
 from weft.nets import NetworkOutput, apply_batch, apply_sequence, apply_unroll
 from weft.ops import losses, masked, statistics
 from weft.ops.gae import gae
-from weft.ops.optimizers import bounded_optimizer
+from weft.ops.optimizers import as_vector, bounded_optimizer
 from weft.ops.recursion import revalued
 from weft.ops.rewards import reshaped
 from weft.ops.schedules import linear
-from weft.ops.shuffling import random_order
+from weft.ops.shuffling import over_minibatches
 from weft.ops.vtrace import vtrace
 
 
@@ -145,16 +144,16 @@ class PPO(ActorCritic):
         rule = self.rule(state.step)
         entropy_cost = linear(self.entropy_cost, self.entropy_cost_end, self.spec.learn_steps)(state.step)
         names: list[str] = []  # of what the loss measures; known once it is traced
-        weights, network = ravel_pytree(params.network)  # one vector from update to update: few operations each
+        weights, network = as_vector(params.network)  # from update to update: few operations each
 
-        def loss(weights: jax.Array, minibatch: Samples) -> tuple[jax.Array, Metrics]:
+        def loss(weights: Tree, minibatch: Samples) -> tuple[jax.Array, Metrics]:
             return self.loss(network(weights), minibatch, entropy_cost)
 
         def update(carry: Update, minibatch: Samples) -> tuple[Update, jax.Array]:
             gradient, metrics = jax.grad(loss, has_aux=True)(carry.weights, minibatch)
             gradient, metrics = mean_over_replicas((gradient, metrics))
             change, optimizer = rule.update(gradient, carry.optimizer, carry.weights)
-            new = Update(carry.weights + change, optimizer, carry.moved)
+            new = Update(optax.apply_updates(carry.weights, change), optimizer, carry.moved)
             names[:] = metrics
             if self.target_kl is not None:  # once it has moved too far, the batch changes nothing more
                 moved = carry.moved | (metrics["approx_kl"] > self.target_kl)
@@ -162,7 +161,7 @@ class PPO(ActorCritic):
             return new, jnp.stack([as_metric(name, metrics[name]) for name in names])  # one write in each update
 
         def epoch(carry: Update, key: jax.Array) -> tuple[Update, jax.Array]:
-            return jax.lax.scan(update, carry, shuffle(samples, key, self.minibatches))
+            return over_minibatches(update, carry, samples, key, self.minibatches)
 
         start = Update(weights, state.optimizer, jnp.zeros((), jnp.bool_))
         keys = jax.random.split(jax.random.fold_in(state.key, state.step), self.epochs)
@@ -303,7 +302,7 @@ class Samples(NamedTuple):
 class Update(NamedTuple):
     """What one update passes to the next."""
 
-    weights: jax.Array  # the network's, as one vector
+    weights: Tree  # the network's; of a small one as one vector
     optimizer: Tree
     moved: Array  # [] bool: the policy has moved further than target_kl
 
@@ -313,10 +312,3 @@ def as_metric(name: str, value: Array) -> jax.Array:
     if jnp.shape(value):
         raise ConfigError(f"loss: metric {name!r} has the shape {list(jnp.shape(value))}; a metric is one number")
     return jnp.asarray(value, jnp.float32)
-
-
-def shuffle(samples: Samples, key: jax.Array, minibatches: int) -> Samples:
-    """Reorder along the first axis and cut: ``[N, ...]`` to ``[minibatches, N / minibatches, ...]``."""
-    order = random_order(key, samples.steps.log_prob.shape[0])
-    cut: Samples = jax.tree.map(lambda x: x[order].reshape((minibatches, -1, *x.shape[1:])), samples)
-    return cut

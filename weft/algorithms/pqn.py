@@ -28,7 +28,7 @@ from weft.ops.optimizers import bounded_optimizer
 from weft.ops.recursion import revalued
 from weft.ops.rewards import reshaped
 from weft.ops.schedules import linear
-from weft.ops.shuffling import random_order
+from weft.ops.shuffling import over_minibatches
 
 
 class Steps(NamedTuple):
@@ -120,9 +120,7 @@ class PQN(EpsilonGreedy):
             return (optax.apply_updates(params, changes), optimizer), metrics
 
         def epoch(carry: tuple[Tree, Tree], key: jax.Array) -> tuple[tuple[Tree, Tree], Metrics]:
-            order = random_order(key, steps.target.shape[0])
-            cut = jax.tree.map(lambda x: x[order].reshape((self.minibatches, -1, *x.shape[1:])), steps)
-            return jax.lax.scan(update, carry, cut)
+            return over_minibatches(update, carry, steps, key, self.minibatches)
 
         keys = jax.random.split(jax.random.fold_in(state.key, state.step), self.epochs)
         (params, optimizer), metrics = jax.lax.scan(epoch, (state.params, state.optimizer), keys)

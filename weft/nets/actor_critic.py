@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -17,9 +16,8 @@ from weft.core.types import Tree
 from weft.nets import fused_towers
 from weft.nets.encoders import Encoder, dense, has_image
 from weft.nets.network import Network, NetworkOutput
+from weft.nets.whole_batches import Batch, in_batches, on_a_cpu
 
-Batch = Callable[[Tree, Tree], tuple[jax.Array, jax.Array]]
-"""Logits and values for params and ``[N, ...]`` observations."""
 CELLS = ("gru", "lstm")
 
 
@@ -118,10 +116,9 @@ def actor_critic(
         net = Network(lambda key: module.init(key, example)["params"], apply)
         small = fused_towers.available() and not attention and not has_image(space)
         if small and (towers := _by_towers(module, net)) is not None:
-            return _in_batches(net, towers)
-        if jax.default_backend() != "cpu":
-            return net
-        return _in_batches(net, _whole(module)) if has_image(space) else _with_batch(net, _whole(module))
+            return in_batches(net, towers)
+        whole = module.clone(whole=True)
+        return on_a_cpu(net, lambda params, x: NetworkOutput(*whole.apply({"params": params}, x)), has_image(space))
     if recurrent not in CELLS:
         raise UnknownName("recurrent cell", recurrent, CELLS)
     cell = Recurrent(space, num_params, hidden, activation, deviation, recurrent, recurrent_size, attention)
@@ -134,73 +131,19 @@ def actor_critic(
     )
 
 
-def _in_batches(net: Network, batch: Batch) -> Network:
-    """The network with a faster way for ``[N, ...]`` observations: where they are handed over whole, and mapped calls.
-
-    What is mapped is only looked at: where it is differentiated it goes through the layers, whose derivative by the
-    params is found for the batch, not for each sample.
-    """
-
-    def layers(params: Tree, observation: Tree) -> tuple[jax.Array, jax.Array]:
-        output = net.apply(params, (), observation)
-        return output.logits, output.value
-
-    def over(several: Batch, one: Batch, batched: Any, params: Tree, observation: Tree) -> tuple[Any, Any]:
-        """What is mapped over: by ``several`` where that is observations alone, else ``one``, mapped as it would be."""
-        if any(jax.tree.leaves(batched[0])) or not all(jax.tree.leaves(batched[1])):
-            axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, tuple(batched))
-            return jax.vmap(one, axes)(params, observation), (True, True)
-        return several(params, observation), (True, True)
-
-    def merged(params: Tree, observation: Tree) -> tuple[jax.Array, jax.Array]:
-        """Of ``[M, N, ...]``: mapped twice, as steps and environments are, and one batch all the same."""
-        sizes = jax.tree.leaves(observation)[0].shape[:2]
-        flat = jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), observation)
-        logits, value = rows(params, flat)
-        return logits.reshape((*sizes, -1)), value.reshape(sizes)
-
-    rows = jax.custom_batching.custom_vmap(batch)
-    rows.def_vmap(lambda size, batched, *args: over(merged, batch, batched, *args))
-    mapped = jax.custom_batching.custom_vmap(layers)
-    mapped.def_vmap(lambda size, batched, *args: over(rows, layers, batched, *args))
-    looked = jax.custom_jvp(mapped)
-    looked.defjvp(lambda values, tangents: jax.jvp(layers, values, tangents))
-
-    def apply(params: Tree, carry: Tree, observation: Tree) -> NetworkOutput:
-        logits, value = looked(params, observation)
-        return NetworkOutput(logits, value, carry)
-
-    return _with_batch(net._replace(apply=apply), batch)
-
-
-def _with_batch(net: Network, batch: Batch) -> Network:
-    return net._replace(batch=lambda params, observation: NetworkOutput(*batch(params, observation)))
-
-
-def _whole(module: FeedForward) -> Batch:
-    """The layers of a module that is given a whole batch: on a CPU, images a few at a time, quicker gradients."""
-    whole = module.clone(whole=True)
-
-    def batch(params: Tree, observation: Tree) -> tuple[jax.Array, jax.Array]:
-        logits, value, _ = whole.apply({"params": params}, observation)  # type: ignore[misc]
-        return logits, value
-
-    return batch
-
-
 def _by_towers(module: FeedForward, net: Network) -> Batch | None:
     """Both towers in one kernel, on a GPU; None where they do not fit."""
     schema = jax.eval_shape(net.init, jax.eval_shape(lambda: jax.random.key(0)))
     shape = fused_towers.Shape(tuple(_sizes(tower) for tower in _towers(schema)), module.activation)
     places = _towers(fused_towers.starts(schema))
 
-    def batch(params: Tree, observation: Tree) -> tuple[jax.Array, jax.Array]:
+    def batch(params: Tree, observation: Tree) -> NetworkOutput:
         features: Any = jax.vmap(lambda x: Encoder(module.space, ()).apply({}, x))(observation)
         logits, value = fused_towers.run(shape, places, fused_towers.packed(params), features)
         if module.deviation is not None:
             log_std = jnp.broadcast_to(params["_Head_0"]["log_std"], logits.shape)
             logits = jnp.concatenate([logits, log_std], axis=-1)
-        return logits, value[..., 0]
+        return NetworkOutput(logits, value[..., 0])
 
     return batch if fused_towers.fits(shape) else None
 

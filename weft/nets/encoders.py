@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -15,6 +16,8 @@ from weft.core.specs import Box, Discrete, MultiBinary, MultiDiscrete, Space, Sp
 from weft.core.types import Tree
 from weft.nets.convolution import Convolution, Way, convolve, in_parts
 from weft.nets.entities import SEEN, Entities, entities_of
+from weft.nets.native import library
+from weft.nets.native.convolution import Layer, Shape, convolutions, fits
 from weft.nets.product import product
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
@@ -48,35 +51,46 @@ class MLP(nn.Module):
 
 
 class CNN(nn.Module):
-    """Convolutions, then one dense layer: ``[..., H, W, C]`` to ``[..., 512]``, or to ``[..., 128]`` for small images.
+    """Convolutions, then one dense layer: ``[..., *shape]`` to ``[..., 512]``, or to ``[..., 128]`` for small images.
 
     With at least 36 pixels on each side it is the network of Mnih et al. 2015 (doi 10.1038/nature14236); smaller images
     get two small layers. ``whole``: the batch is all there is, not one image of many that this is mapped over.
     """
 
+    shape: tuple[int, ...]  # of an image: [H, W], [H, W, C] or [C, H, W]
     whole: bool = False
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """Scale bytes to 1, convolve, flatten, one dense layer."""
-        batch, image = x.shape[:-3], x.shape[-3:]
-        x = x.reshape((-1, *image))  # convolutions take exactly one batch axis
+        batch = x.shape[: x.ndim - len(self.shape)]
+        image = jax.eval_shape(lambda x: channels_last(x, self.shape), jax.ShapeDtypeStruct(self.shape, x.dtype)).shape
         large = min(image[0], image[1]) >= 36
-        layers = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if large else [(16, 3, 1), (32, 3, 2)]
-        channels = [image[-1], *(features for features, _, _ in layers)]
-        weights = [Convolution(layer[0], layer[1])(n) for layer, n in zip(layers, channels, strict=False)]
+        layers = (Layer(32, 8, 4), Layer(64, 4, 2), Layer(64, 3, 1)) if large else (Layer(16, 3, 1), Layer(32, 3, 2))
+        channels = [image[-1], *(layer.features for layer in layers)]
+        weights = [Convolution(layer.features, layer.size)(n) for layer, n in zip(layers, channels, strict=False)]
+        shape = Shape((image[0], image[1], image[2]), layers, planes=_channels_first(self.shape))
+        x = x.reshape((-1, *self.shape))  # convolutions take exactly one batch axis
+        if self.whole and fits(shape) and library.available():
+            x = convolutions(shape, x, weights)
+        else:
+            x = self._by_xla(channels_last(x, self.shape), weights, layers)
+        x = jax.nn.relu(dense(512 if large else 128, float(np.sqrt(2)), self.whole)(x))
+        return x.reshape((*batch, x.shape[-1]))
+
+    def _by_xla(
+        self, x: jax.Array, weights: Sequence[tuple[jax.Array, jax.Array]], layers: tuple[Layer, ...]
+    ) -> jax.Array:
         on_cpu = jax.default_backend() == "cpu"
         way: Way = "xla" if not on_cpu else "rows" if self.whole else "patches"
 
         def convolved(x: jax.Array) -> jax.Array:
             x = x.astype(jnp.float32) / 255.0
-            for (kernel, bias), (_, _, stride) in zip(weights, layers, strict=True):
-                x = jax.nn.relu(convolve(x, kernel, stride, way) + bias)
+            for (kernel, bias), layer in zip(weights, layers, strict=True):
+                x = jax.nn.relu(convolve(x, kernel, layer.stride, way) + bias)
             return x.reshape((x.shape[0], -1))
 
-        x = in_parts(convolved, x) if way == "rows" else convolved(x)
-        x = jax.nn.relu(dense(512 if large else 128, float(np.sqrt(2)), self.whole)(x))
-        return x.reshape((*batch, x.shape[-1]))
+        return in_parts(convolved, x) if way == "rows" else convolved(x)
 
 
 class Encoder(nn.Module):
@@ -108,9 +122,9 @@ class Encoder(nn.Module):
     def _leaf(self, space: Space, x: jax.Array) -> jax.Array:
         match space:
             case Box(shape=shape) if is_image(space):
-                return CNN(self.whole)(channels_last(x, shape))
+                return CNN(shape, self.whole)(x)
             case Box(shape=shape):
-                return x.astype(jnp.float32).reshape((*x.shape[: x.ndim - len(shape)], -1))
+                return x.astype(jnp.float32).reshape((*x.shape[: x.ndim - len(shape)], math.prod(shape)))
             case Discrete(n=n):
                 return jax.nn.one_hot(x, n)
             case MultiDiscrete(nvec=nvec):

@@ -35,7 +35,8 @@ def _forward(x: jax.Array, weights: jax.Array) -> tuple[jax.Array, tuple[jax.Arr
 
 def _backward(kept: tuple[jax.Array, jax.Array], slope: jax.Array) -> tuple[jax.Array, jax.Array]:
     x, weights = kept
-    if slope.shape[1] < x.shape[1]:  # the smaller one is transposed
+    (rows, inputs), outputs = x.shape, slope.shape[1]
+    if (rows + inputs) * outputs < rows * inputs:  # less is moved where slopes are transposed, and what comes of it
         by_weights = optimization_barrier(optimization_barrier(slope.T) @ x).T
     else:
         by_weights = optimization_barrier(x.T) @ slope

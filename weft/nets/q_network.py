@@ -18,6 +18,7 @@ from weft.core.types import Tree
 from weft.nets.actor_critic import CELLS
 from weft.nets.encoders import Encoder, dense, has_image
 from weft.nets.network import Network, NetworkOutput
+from weft.nets.whole_batches import on_a_cpu
 
 
 class QValues(nn.Module):
@@ -30,15 +31,17 @@ class QValues(nn.Module):
     dueling: bool
     each: int  # numbers for each action
     layer_norm: bool
+    whole: bool = False  # as CNN and MLP have it
 
     @nn.compact
     def __call__(self, observation: Tree) -> jax.Array:
         """``[..., actions, each]`` for ``[..., *shape]`` observations."""
         images = has_image(self.space)
-        x = Encoder(self.space, () if images else self.hidden, self.activation, layer_norm=self.layer_norm)(observation)
+        hidden = () if images else self.hidden
+        x = Encoder(self.space, hidden, self.activation, self.whole, layer_norm=self.layer_norm)(observation)
         if images and self.layer_norm:
             x = nn.LayerNorm()(x)
-        return _heads(x, self.actions, self.each, self.dueling)
+        return _heads(x, self.actions, self.each, self.dueling, self.whole)
 
 
 class RecurrentQValues(nn.Module):
@@ -62,12 +65,12 @@ class RecurrentQValues(nn.Module):
         return carry, _heads(x, self.actions, 1, self.dueling)[..., 0]
 
 
-def _heads(x: jax.Array, actions: int, each: int, dueling: bool) -> jax.Array:
+def _heads(x: jax.Array, actions: int, each: int, dueling: bool, whole: bool = False) -> jax.Array:
     """``[..., actions, each]``; for the body of a module."""
-    advantage = dense(actions * each, 1.0)(x).reshape((*x.shape[:-1], actions, each))
+    advantage = dense(actions * each, 1.0, whole)(x).reshape((*x.shape[:-1], actions, each))
     if not dueling:
         return advantage
-    return dense(each, 1.0)(x)[..., None, :] + advantage - advantage.mean(-2, keepdims=True)
+    return dense(each, 1.0, whole)(x)[..., None, :] + advantage - advantage.mean(-2, keepdims=True)
 
 
 def recurrent_q_network(
@@ -114,8 +117,14 @@ def q_network(
     example = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), space, is_leaf=lambda s: hasattr(s, "dtype"))
     module = QValues(space, actions, hidden, activation, dueling, max(1, quantiles), layer_norm)
 
-    def apply(params: Tree, carry: Tree, observation: Tree) -> NetworkOutput:
-        found = jnp.asarray(module.apply({"params": params}, observation))
-        return NetworkOutput(found.reshape((*found.shape[:-2], -1)), found.mean(-1).max(-1), carry)
+    whole = module.clone(whole=True)
 
-    return Network(lambda key: module.init(key, example)["params"], apply)
+    def output(module: QValues, params: Tree, observation: Tree) -> NetworkOutput:
+        found = jnp.asarray(module.apply({"params": params}, observation))
+        return NetworkOutput(found.reshape((*found.shape[:-2], actions * module.each)), found.mean(-1).max(-1))
+
+    def apply(params: Tree, carry: Tree, observation: Tree) -> NetworkOutput:
+        return output(module, params, observation)._replace(carry=carry)
+
+    net = Network(lambda key: module.init(key, example)["params"], apply)
+    return on_a_cpu(net, lambda params, observation: output(whole, params, observation), has_image(space))

@@ -23,6 +23,7 @@ from weft.runtimes.loop.scaling import Scaling
 from weft.runtimes.loop.watching import evaluation_of
 from weft.runtimes.policies.run import Run
 from weft.runtimes.prepare.config import RunConfig, Settings, prepare, without_effect
+from weft.runtimes.prepare.kernels import without_kernels
 from weft.services.family import Family
 from weft.services.mirror import Mirror
 from weft.services.run_folder import default_name
@@ -74,7 +75,12 @@ def train(
         execution.on_summary, execution.on_begun = on_summary, on_begun
         execution.hooks = hooks or hooks_of(settings)
         left_out = [f"{part} is text, and left out" for part in prepared.source.spec.left_out]
-        execution.warnings += [*without_effect(prepared, config, settings), *left_out, *trouble]
+        execution.warnings += [
+            *without_effect(prepared, config, settings),
+            *left_out,
+            *without_kernels(prepared),
+            *trouble,
+        ]
         try:
             return execution.run(engine)
         finally:  # the summary and the last records too

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+
+from weft.core.cache import cache_folder
 
 
 def set_up(*, cache: bool) -> None:
@@ -17,10 +18,5 @@ def set_up(*, cache: bool) -> None:
     if "JAX_CPU_ENABLE_ASYNC_DISPATCH" not in os.environ:
         jax.config.update("jax_cpu_enable_async_dispatch", False)
     if cache and getattr(jax.config, "jax_compilation_cache_dir", None) is None:  # which also has the variable's
-        jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
+        jax.config.update("jax_compilation_cache_dir", str(cache_folder("programs")))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-
-
-def cache_folder() -> Path:
-    """Where compiled programs are kept, for all runs of this user."""
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "weft" / "programs"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from weft.core.cache import cache_folder
 from weft.graph.role import role
-from weft.runtimes.prepare.jax_setup import cache_folder
 from weft.runtimes.workers.layout.blueprint import Blueprint
 
 
@@ -32,7 +32,7 @@ def worker_variables(blueprint: Blueprint, worker: int) -> dict[str, str]:
         here.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several groups may share the device
     jax = sys.modules.get("jax")  # a host agent has not loaded it
     cache = jax.config.jax_compilation_cache_dir if jax is not None else None
-    here["JAX_COMPILATION_CACHE_DIR"] = str(cache or here.get("JAX_COMPILATION_CACHE_DIR") or cache_folder())
+    here["JAX_COMPILATION_CACHE_DIR"] = str(cache or here.get("JAX_COMPILATION_CACHE_DIR") or cache_folder("programs"))
     # However little: the next life of a worker has all of it to compile again, one after another.
     here.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     return here

@@ -21,6 +21,7 @@ from weft.graph.split import split
 from weft.graph.stream import Delivery
 from weft.runtimes.actors import learner_of
 from weft.runtimes.hosted.blocks import block_schema
+from weft.runtimes.hosted.programs import worth_recalling
 from weft.runtimes.messages import Form, form_of
 from weft.runtimes.workers.layout.blueprint import Blueprint, Side, Wire
 from weft.streams.channel import ChannelSpec
@@ -100,8 +101,8 @@ class Schemas:
         if not wire.samples or not fragment.role.every_step or not self.blueprint.synchrony.one_params:
             return False
         writer, reader = self.blueprint.sides[wire.writer], self.blueprint.sides[wire.readers[0]]
-        if jax.tree.leaves(fragment.code.initial_carry()) or (self.pure_env and len(writer.fragments) > 1):
-            return False  # what remembers keeps its extras as it goes, and so does a compiled rollout
+        if not worth_recalling(fragment.code) or (self.pure_env and len(writer.fragments) > 1):
+            return False  # a compiled rollout keeps its extras as it goes
         head = self.graph.fragment(reader.fragments[-1])
         learner = learner_of(self.graph, wire.source)
         reads = {s.source for s in self.graph.into(head.name) if s.delivery is Delivery.LATEST}

@@ -1,0 +1,229 @@
+"""The kernels for convolutions on a CPU, against XLA's convolutions; and how they come to be there, or not."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, PartitionSpec
+
+from weft.nets.native import library
+from weft.nets.native.convolution import Layer, Shape, convolutions, fits
+
+pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="the kernels are for CPUs")
+NATURE = Layer(32, 8, 4), Layer(64, 4, 2), Layer(64, 3, 1)
+SMALL = Layer(16, 3, 1), Layer(32, 3, 2)
+
+
+def made(shape, count, seed=0):
+    """Images, and weights of every layer."""
+    random = np.random.default_rng(seed)
+    channels, weights = shape.image[2], []
+    for layer in shape.layers:
+        kernel = random.normal(size=(layer.size, layer.size, channels, layer.features))
+        kernel = kernel / np.sqrt(layer.size**2 * channels)
+        weights.append((np.float32(kernel), np.float32(0.1 * random.normal(size=layer.features))))
+        channels = layer.features
+    height, width, planes = shape.image
+    each = (planes, height, width) if shape.planes else shape.image
+    return random.integers(0, 256, (count, *each), np.uint8), tuple(weights)
+
+
+def by_xla(shape, images, weights):
+    x = jnp.asarray(images, jnp.float32) / 255
+    x = jnp.moveaxis(x, 1, -1) if shape.planes else x
+    for layer, (kernel, bias) in zip(shape.layers, weights, strict=True):
+        strides = layer.stride, layer.stride
+        x = jax.lax.conv_general_dilated(x, kernel, strides, "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        x = jax.nn.relu(x + bias)
+    return x.reshape((x.shape[0], -1))
+
+
+def test_they_are_there():
+    """Where this fails for want of a compiler, every other test here would try nothing."""
+    assert library.trouble() == ""
+    assert library.available()
+
+
+@pytest.mark.parametrize(
+    ("shape", "count"),
+    [
+        (Shape((84, 84, 4), NATURE, planes=True), 5),
+        (Shape((84, 84, 4), NATURE), 1),
+        (Shape((37, 45, 3), NATURE, planes=True), 37),  # rows and columns are left over at the ends
+        (Shape((10, 10, 6), SMALL), 70),  # the stride does not divide the size
+        (Shape((23, 17, 1), (Layer(16, 5, 3), Layer(48, 4, 3))), 9),  # no patch has some of the inputs
+        (Shape((7, 7, 2), (Layer(32, 7, 1),)), 3),
+    ],
+    ids=str,
+)
+def test_values_and_gradients_are_those_of_the_layers(shape, count):
+    assert fits(shape)
+    images, weights = made(shape, count)
+
+    def loss(compute):
+        def of(weights):
+            out = compute(shape, images, weights)
+            return jnp.sin(3 * out).sum(), out
+
+        return jax.jit(jax.value_and_grad(of, has_aux=True))(weights)
+
+    ((found, out), slopes), ((wanted, expected), right) = loss(convolutions), loss(by_xla)
+    np.testing.assert_allclose(out, expected, atol=2e-6)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+    for one, other in zip(jax.tree.leaves(slopes), jax.tree.leaves(right), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5 * (1 + np.abs(other).max()))
+
+
+def test_what_an_image_gives_does_not_depend_on_the_others():
+    shape = Shape((84, 84, 4), NATURE, planes=True)
+    images, weights = made(shape, 11)
+    run = jax.jit(partial(convolutions, shape))
+    whole = np.asarray(run(images, weights))
+    for few in (1, 2, 7):
+        np.testing.assert_array_equal(run(images[:few], weights), whole[:few])
+
+
+def test_the_number_of_threads_changes_no_bit():
+    code = """if True:
+        import hashlib, os, sys
+        os.sched_setaffinity(0, list(os.sched_getaffinity(0))[: int(sys.argv[1])])
+        os.environ["NPROC"] = sys.argv[1]
+        import jax
+        import numpy as np
+        from test_native import NATURE, Shape, convolutions, made
+        shape = Shape((84, 84, 4), NATURE)
+        images, weights = made(shape, 30)
+        def both(weights):
+            out, back = jax.vjp(lambda weights: convolutions(shape, images, weights), weights)
+            return out, back(jax.numpy.ones_like(out))
+        out = jax.jit(both)(weights)
+        print(hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(out))).hexdigest())
+    """
+    here = Path(__file__).parent
+    told = {
+        subprocess.run([sys.executable, "-c", code, str(n)], cwd=here, check=True, capture_output=True).stdout
+        for n in (1, 2)
+    }
+    assert len(told) == 1
+
+
+def test_members_of_a_population_have_weights_of_their_own():
+    shape = Shape((10, 10, 2), SMALL)
+    images, _ = made(shape, 3)
+    several = [made(shape, 1, seed)[1] for seed in range(2)]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *several)
+    slope = jax.grad(lambda weights: (convolutions(shape, images, weights) ** 2).sum())
+    for found, one in zip(range(2), several, strict=True):
+        mapped = jax.tree.map(lambda x, k=found: x[k], jax.vmap(slope)(stacked))
+        jax.tree.map(np.testing.assert_array_equal, mapped, slope(one))
+
+
+def test_replicas_on_devices_of_one_process():
+    shape = Shape((10, 10, 2), SMALL)
+    images, weights = made(shape, 8)
+    mesh = Mesh(np.array(jax.devices()[:2]), ("replica",))
+    split, shared = PartitionSpec("replica"), PartitionSpec()
+
+    def slope(images, weights):
+        found = jax.grad(lambda weights: (convolutions(shape, images, weights) ** 2).sum())(weights)
+        return jax.lax.psum(found, "replica")
+
+    both = jax.jit(jax.shard_map(slope, mesh=mesh, in_specs=(split, shared), out_specs=shared, check_vma=False))
+    alone = jax.grad(lambda weights: (convolutions(shape, images, weights) ** 2).sum())(weights)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4), both(images, weights), alone)
+
+
+def test_layers_that_do_not_fill_vectors_are_left_to_xla():
+    assert not fits(Shape((10, 10, 2), (Layer(5, 3, 1),)))
+    assert not fits(Shape((10, 10, 2), (Layer(16, 11, 1),)))
+
+
+# ---- how the library comes to be there ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fresh(monkeypatch, tmp_path):
+    """A user's cache with nothing in it, and a process that has not looked for the kernels yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(jax.ffi, "register_ffi_target", lambda *args, **kwargs: None)  # this process has its kernels
+    return tmp_path
+
+
+def compiler(folder, body):
+    """A program that is asked to compile; the last of its arguments is where to."""
+    path = folder / "compiler"
+    path.write_text(f"#!/bin/sh\nfor last; do :; done\n{body}\n")
+    path.chmod(0o700)
+    return str(path)
+
+
+def compiled_already():
+    return next(Path(os.environ["XDG_CACHE_HOME"]).glob("weft/kernels/*.so"))
+
+
+def test_they_can_be_switched_off(monkeypatch):
+    monkeypatch.setenv("WEFT_NATIVE", "0")
+    assert library.trouble.__wrapped__() == "WEFT_NATIVE=0"
+
+
+def test_without_a_compiler_it_is_said_which_were_looked_for(fresh, monkeypatch):
+    monkeypatch.setenv("PATH", str(fresh))
+    assert library.trouble.__wrapped__().startswith("no C++ compiler (c++ or g++ or clang++); apt install g++")
+    monkeypatch.setenv("CXX", "icc -fast")
+    assert library.trouble.__wrapped__().startswith("no C++ compiler (icc); ")
+
+
+def test_a_compiler_that_fails_is_quoted(fresh, monkeypatch):
+    monkeypatch.setenv("CXX", compiler(fresh, "echo no such flag >&2; exit 1"))
+    assert "failed: no such flag" in library.trouble.__wrapped__()
+    assert not list(fresh.glob("cache/weft/kernels/*.so"))
+
+
+def test_what_is_compiled_is_no_library(fresh, monkeypatch):
+    monkeypatch.setenv("CXX", compiler(fresh, "echo nonsense > $last"))
+    assert library.trouble.__wrapped__()
+
+
+def test_of_several_processes_one_compiles(fresh, monkeypatch):
+    said = fresh / "said"
+    body = f"echo once >> {said}; sleep 0.3; cp {compiled_of_the_suite()} $last"
+    environment = os.environ | {"CXX": compiler(fresh, body)}
+    code = "from weft.nets.native import library; assert library.available(), library.trouble()"
+
+    def start(_):
+        return subprocess.run([sys.executable, "-c", code], env=environment, check=False, capture_output=True)
+
+    with ThreadPoolExecutor(3) as pool:
+        done = list(pool.map(start, range(3)))
+    assert [one.returncode for one in done] == [0, 0, 0], done
+    assert said.read_text() == "once\n"
+
+
+def test_code_that_others_could_have_written_is_not_loaded(fresh, monkeypatch):
+    monkeypatch.setenv("CXX", compiler(fresh, f"cp {compiled_of_the_suite()} $last"))
+    assert library.trouble.__wrapped__() == ""
+    path = compiled_already()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o666)
+    assert "is not this user's alone" in library.trouble.__wrapped__()
+    path.chmod(0o600)
+    path.parent.chmod(0o777)
+    assert "is not this user's alone" in library.trouble.__wrapped__()
+
+
+def compiled_of_the_suite():
+    """The library that this process has loaded."""
+    assert library.available()
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return next(line.split()[-1] for line in lines if "/weft/kernels/" in line)

@@ -1,0 +1,138 @@
+"""The kernels' library: compiled once for this processor, kept in the user's cache, loaded into this process.
+
+Compiling takes some two seconds, and what comes of it knows this processor's vectors, so it is kept under a name that
+has the sources, the compiler, jaxlib and the processor in it. Of several processes that want it at once, one compiles.
+What is loaded is code: the file and its folder must be the user's own, and nobody else may write to them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import functools
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import stat
+import subprocess
+import tempfile
+from pathlib import Path
+
+import jax
+import jaxlib.version
+
+from weft.core.cache import cache_folder
+
+SOURCES = ("convolution.cc",)
+HEADERS = ("parts.h", "vectors.h")
+TARGETS = ("weft_convolve", "weft_convolve_back")
+"""What XLA calls: each is a function of the library, and has its name."""
+FLAGS = ("-std=c++17", "-O3", "-march=native", "-shared", "-fPIC", "-w")
+COMPILERS = ("c++", "g++", "clang++")
+SECONDS = 300.0
+OFF = "WEFT_NATIVE"
+"""``WEFT_NATIVE=0`` does without the kernels."""
+
+
+def available() -> bool:
+    """Whether XLA can call the kernels in this process: on a CPU, where they are compiled or can be.
+
+    The first call compiles them, where this user never did, and blocks meanwhile.
+    """
+    return jax.default_backend() == "cpu" and not trouble()
+
+
+def switched_off() -> bool:
+    """Whether the user wants none."""
+    return os.environ.get(OFF) == "0"
+
+
+@functools.cache
+def trouble() -> str:
+    """Why there are no kernels; empty where there are. Compiles and loads them, the first time."""
+    if switched_off():
+        return f"{OFF}=0"
+    try:
+        library = ctypes.CDLL(str(_compiled()))
+        for name in TARGETS:
+            jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(library, name)), platform="cpu")
+    except (OSError, AttributeError, _CannotCompile) as error:  # AttributeError: a JAX without its foreign functions
+        return str(error)
+    return ""
+
+
+def folder() -> Path:
+    """Where this user's are kept."""
+    return cache_folder("kernels")
+
+
+class _CannotCompile(Exception):
+    """Why."""
+
+
+def _compiled() -> Path:
+    """The library's file, which is compiled where there is none yet."""
+    compiler = _compiler()
+    place = folder()
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _require_own(place)
+    path = place / f"{_identity(compiler)}.so"
+    with (place / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # released with the file
+        if not path.exists():
+            _compile(compiler, path)
+    _require_own(path)
+    return path
+
+
+def _compiler() -> list[str]:
+    asked = shlex.split(os.environ.get("CXX", ""))
+    found = next((path for name in (asked[:1] or COMPILERS) if (path := shutil.which(name))), None)
+    if found is None:
+        raise _CannotCompile(f"no C++ compiler ({' or '.join(asked[:1] or COMPILERS)}); apt install g++, say, or CXX=…")
+    return [found, *asked[1:]]
+
+
+def _identity(compiler: list[str]) -> str:
+    """A name for what this compiler makes of these sources on this processor."""
+    looked = os.stat(os.path.realpath(compiler[0]))
+    parts = [*compiler, looked.st_size, looked.st_mtime_ns, *FLAGS, jaxlib.version.__version__, _processor()]
+    told = hashlib.sha256(repr(parts).encode())
+    for name in (*SOURCES, *HEADERS):
+        told.update((Path(__file__).parent / name).read_bytes())
+    return told.hexdigest()[:24]
+
+
+def _processor() -> str:
+    """What tells this processor from those that cannot run what is compiled for it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    known = {line.partition(":")[0].strip(): line for line in reversed(lines)}
+    return "\n".join(known.get(key, "") for key in ("model name", "flags", "Features", "CPU part"))
+
+
+def _compile(compiler: list[str], path: Path) -> None:
+    handle, temporary = tempfile.mkstemp(suffix=".so", dir=path.parent)
+    os.close(handle)
+    include = f"-I{jax.ffi.include_dir()}"
+    command = [*compiler, *FLAGS, include, *(str(Path(__file__).parent / name) for name in SOURCES), "-o", temporary]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
+        if done.returncode:
+            raise _CannotCompile(f"{shlex.join(command)} failed: {done.stderr.strip()[-500:]}")
+        os.chmod(temporary, 0o600)
+        os.replace(temporary, path)
+    except subprocess.TimeoutExpired as error:
+        raise _CannotCompile(f"{compiler[0]} took longer than {SECONDS:.0f} s") from error
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def _require_own(path: Path) -> None:
+    seen = path.stat()
+    if seen.st_uid != os.geteuid() or seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise _CannotCompile(f"{path} is not this user's alone, and code is only loaded from where it is")
