@@ -14,7 +14,7 @@ import weft as library
 from weft.cli import doctor
 from weft.cli.completion import script
 from weft.cli.main import COMMANDS
-from weft.nets.native import library
+from weft.nets.native import library as kernels
 
 ROOT = Path(library.__file__).parents[1]
 
@@ -51,7 +51,7 @@ def test_doctor(weft: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "compiled for this CPU" in ended.out
     monkeypatch.setattr(doctor, "NEEDED", ("jax", "no-such-package"))
     monkeypatch.setattr(doctor, "SHARED", 1 << 60)
-    monkeypatch.setattr(library, "trouble", lambda: "no C++ compiler")
+    monkeypatch.setattr(kernels, "trouble", lambda: "no C++ compiler")
     ended = weft("doctor", "--json")
     found = {(one["level"], one["what"]): one["do"] for one in ended.json}
     assert ended.code == 1
