@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "parts.h"
+#include "team.h"
 #include "vectors.h"
 
 namespace {
@@ -29,12 +29,6 @@ struct Layer {
 struct In {
   const int* list;
   int operator()(int m) const { return list[m]; }
-};
-
-// Rows of `width` numbers.
-struct Every {
-  int width;
-  long operator()(int m) const { return (long)m * width; }
 };
 
 // [height, width, channels] and then [size, stride, features] of each layer.
@@ -177,7 +171,8 @@ static ffi::Error Forward(ffi::ThreadPool threads, ffi::Span<const int64_t> numb
   const std::vector<Layer> layers = layers_of(numbers);
   const int count = images.element_count() / layers[0].inputs();
   const bool kept = hidden->element_count() > 0;
-  const int each = std::max<int64_t>(1, std::min<int64_t>(kImages, count / (2 * threads.num_threads())));
+  Team team(threads);
+  const int each = std::max(1, std::min(kImages, count / (2 * team.size())));
   const long between = hidden_of(layers);
   std::vector<std::vector<int>> patches;
   std::vector<const float*> weights;
@@ -186,7 +181,7 @@ static ffi::Error Forward(ffi::ThreadPool threads, ffi::Span<const int64_t> numb
     weights.push_back(given.get<ffi::Buffer<ffi::F32>>(2 * k)->typed_data());
     weights.push_back(given.get<ffi::Buffer<ffi::F32>>(2 * k + 1)->typed_data());
   }
-  in_parts(threads, (count + each - 1) / each, [&](int part) {
+  team.share((count + each - 1) / each, [&](int part) {
     static thread_local Scratch floats, others;
     const int first = part * each, few = std::min(each, count - first);
     float* in = floats.get((size_t)each * layers[0].inputs());
@@ -230,7 +225,8 @@ static ffi::Error Backward(ffi::ThreadPool threads, ffi::Span<const int64_t> num
   static thread_local Scratch all_sums;
   float* sums = all_sums.get((size_t)groups * total);
 
-  in_parts(threads, groups, [&](int group) {
+  Team team(threads);
+  team.share(groups, [&](int group) {
     static thread_local Scratch floats, between;
     float* in = floats.get((size_t)kImages * layers[0].inputs());
     float* sum = sums + group * total;
@@ -265,7 +261,7 @@ static ffi::Error Backward(ffi::ThreadPool threads, ffi::Span<const int64_t> num
     }
   });
   // All groups' sums are one: in the groups' order, whoever adds them up.
-  in_parts(threads, 2 * depth, [&](int piece) {
+  team.share(2 * depth, [&](int piece) {
     const Layer& l = layers[piece / 2];
     const long begin = place[piece / 2] + (piece % 2 ? l.weights() : 0), numbers = piece % 2 ? l.features : l.weights();
     float* to = (*gradients.get<ffi::Buffer<ffi::F32>>(piece))->typed_data();

@@ -62,8 +62,7 @@ def convolutions(shape: Shape, images: jax.Array, weights: Sequence[tuple[jax.Ar
     ``weights``: kernel ``[size, size, channels, features]`` and bias of each layer. Where the kernels are not
     ``available``, a RuntimeError says why.
     """
-    if not library.available():
-        raise RuntimeError(f"there are no kernels: {library.trouble() or 'they are for CPUs'}")
+    library.require()
     return _convolved(shape, images, tuple(weights))
 
 

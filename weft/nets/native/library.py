@@ -18,6 +18,9 @@ import shutil
 import stat
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import jax
@@ -26,7 +29,7 @@ import jaxlib.version
 from weft.core.cache import cache_folder
 
 SOURCES = ("convolution.cc",)
-HEADERS = ("parts.h", "vectors.h")
+HEADERS = ("team.h", "vectors.h")
 TARGETS = ("weft_convolve", "weft_convolve_back")
 """What XLA calls: each is a function of the library, and has its name."""
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-shared", "-fPIC", "-w")
@@ -36,12 +39,31 @@ OFF = "WEFT_NATIVE"
 """``WEFT_NATIVE=0`` does without the kernels."""
 
 
+_SET_ASIDE = ContextVar("set aside", default=False)
+
+
 def available() -> bool:
     """Whether XLA can call the kernels in this process: on a CPU, where they are compiled or can be.
 
     The first call compiles them, where this user never did, and blocks meanwhile.
     """
-    return jax.default_backend() == "cpu" and not trouble()
+    return not _SET_ASIDE.get() and jax.default_backend() == "cpu" and not trouble()
+
+
+@contextmanager
+def set_aside() -> Iterator[None]:
+    """What is traced within has no kernels in it: programs that are to run elsewhere."""
+    token = _SET_ASIDE.set(True)
+    try:
+        yield
+    finally:
+        _SET_ASIDE.reset(token)
+
+
+def require() -> None:
+    """Raise RuntimeError, with the reason, where the kernels are not ``available``."""
+    if not available():
+        raise RuntimeError(f"there are no kernels: {trouble() or 'they are for CPUs'}")
 
 
 def switched_off() -> bool:

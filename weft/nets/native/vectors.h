@@ -23,6 +23,12 @@ static inline Vector load(const float* from) { return *reinterpret_cast<const An
 static inline void store(float* to, Vector what) { *reinterpret_cast<Anywhere*>(to) = what; }
 static inline Vector all(float number) { return number - Vector{}; }
 
+// Rows of `width` numbers.
+struct Every {
+  int width;
+  long operator()(int m) const { return (long)m * width; }
+};
+
 // Which numbers a row has: `segments` runs of `length` numbers, `apart` from one beginning to the next. Between the
 // weights of two runs lie those of `skipped` other numbers.
 struct Runs {

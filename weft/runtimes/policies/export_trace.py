@@ -21,6 +21,7 @@ from weft.core.trees import tree_paths
 from weft.core.types import Timestep, Tree
 from weft.graph.algorithm import Algorithm
 from weft.graph.loops import as_schema, policy_view, timestep_schema
+from weft.nets.native import library
 from weft.runtimes.policies.policy import END, Policy
 
 KEY = jax.ShapeDtypeStruct((2,), jnp.uint32)
@@ -97,7 +98,8 @@ def _trace(policy: Policy, mode: str, batch: Any) -> Traced:
         keys = jax.random.split(jax.random.wrap_key_data(taken(1)[0]), first.shape[0]) if mode == "sample" else None
         return jax.tree.leaves(jax.vmap(one)(remembered, seen, allowed, first, keys))
 
-    whole = jax.make_jaxpr(act)(*as_schema(weights), *shapes)
+    with library.set_aside():
+        whole = jax.make_jaxpr(act)(*as_schema(weights), *shapes)
     inputs = len(whole.jaxpr.invars) - len(weights)
     keep = [False] * len(weights) + [True] * inputs
     pruned, used = partial_eval.dce_jaxpr(whole.jaxpr, [True] * len(whole.jaxpr.outvars), instantiate=keep)

@@ -100,7 +100,7 @@ def test_the_number_of_threads_changes_no_bit():
         os.environ["NPROC"] = sys.argv[1]
         import jax
         import numpy as np
-        from test_native import NATURE, Shape, convolutions, made
+        from test_native_kernels import NATURE, Shape, convolutions, made
         shape = Shape((84, 84, 4), NATURE)
         images, weights = made(shape, 30)
         def both(weights):
