@@ -12,6 +12,8 @@ from benchmarks.worker import Worker
 LOOP, NATIVE, VECTORISER = "stepping: gym.make loop", "stepping: native vector", "stepping: Weft's vectoriser"
 WORKERS = "(env+act)*2 | learn"
 IN_WORKERS = f"Weft, {WORKERS}, in lockstep"
+BESIDE = "(env+act) | learn"
+WHILE_LEARNING = f"Weft, {BESIDE}, a lag of 1 at most"
 SB3 = {"SB3": None, "SB3, 1 thread": 1}  # label: torch threads
 
 
@@ -29,10 +31,12 @@ def _against_sb3(options: Options, worker: Worker, sizes: dict[str, int], stack:
     case.comparisons = [
         Comparison("Weft", tuple(SB3), 4.0),
         Comparison(IN_WORKERS, tuple(SB3), 4.0),
+        Comparison(WHILE_LEARNING, tuple(SB3), 6.0),
         Comparison("Weft", (LOOP,)),
     ]
     _add(case, worker, options, "Weft", "ppo", **sizes)
     _add(case, worker, options, IN_WORKERS, "ppo", **sizes, plan=WORKERS)
+    _add(case, worker, options, WHILE_LEARNING, "ppo", **sizes, plan=BESIDE, lag=1)
     if (python := python_of("sb3")) and options.peers:
         peer = stack.enter_context(Worker("benchmarks.sb3_worker", python))
         for label, threads in SB3.items():
@@ -47,11 +51,15 @@ def _against_sb3(options: Options, worker: Worker, sizes: dict[str, int], stack:
 
 def _against_stepping(options: Options, worker: Worker, sizes: dict[str, int]) -> Case:
     case = Case(f"host: gym.make CartPole-v1, PPO {_words(sizes)}", "env steps/s", {})
-    case.comparisons = [Comparison(label, (LOOP,), 0.6) for label in ("Weft", IN_WORKERS)]
+    case.comparisons = [Comparison(label, (LOOP,), 0.6) for label in ("Weft", IN_WORKERS, WHILE_LEARNING)]
     case.comparisons.append(Comparison(VECTORISER, (LOOP,)))
     _add(case, worker, options, "Weft", "ppo", **sizes)
     _add(case, worker, options, IN_WORKERS, "ppo", **sizes, plan=WORKERS)
-    case.notes.append("Both are strictly on-policy, with the same result: in one process, and in workers.")
+    _add(case, worker, options, WHILE_LEARNING, "ppo", **sizes, plan=BESIDE, lag=1)
+    case.notes.append(
+        "In one process and in lockstep it is strictly on-policy, with the same result. With a lag environments are "
+        "stepped while learn works, so that a batch may be from the params before."
+    )
     for label, kind in ((LOOP, "loop"), (VECTORISER, "vectoriser"), (NATIVE, "native")):
         _add(case, worker, options, label, kind, envs=sizes["envs"])
     return case

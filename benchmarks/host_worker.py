@@ -13,15 +13,16 @@ from weft.runtimes.prepare.jax_setup import set_up
 ENOUGH_STEPS = 10**9  # only schedules look at a run's length, and there are none here
 
 
-def ppo(*, envs: int, unroll: int, epochs: int, minibatches: int, plan: str = "inline") -> Contender:
-    """PPO, strictly on-policy whatever the plan; a unit is one unroll and the learning from it."""
+def ppo(*, envs: int, unroll: int, epochs: int, minibatches: int, plan: str = "inline", lag: int = 0) -> Contender:
+    """PPO; a unit is one unroll and the learning from it. Without ``lag`` strictly on-policy whatever the plan."""
     from weft.algorithms.ppo import PPO
     from weft.runtimes.loop.train import make_engine
     from weft.runtimes.prepare.config import RunConfig, prepare
 
     algorithm = PPO(unroll=unroll, epochs=epochs, minibatches=minibatches)
     sizes = {"steps": ENOUGH_STEPS, "envs": envs, "vector": "each"}
-    asked = RunConfig(algorithm, stepping.ENVIRONMENT, plan=plan, lockstep=True, **sizes)
+    behind = {"max_lag": lag} if lag else {"lockstep": True}
+    asked = RunConfig(algorithm, stepping.ENVIRONMENT, plan=plan, **behind, **sizes)
     logs = tempfile.TemporaryDirectory()  # of workers
     engine = make_engine(prepare(asked), logs=Path(logs.name))
     atexit.register(logs.cleanup)
