@@ -56,7 +56,7 @@ def test_doctor(weft: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {(one["level"], one["what"]): one["do"] for one in ended.json}
     assert ended.code == 1
     assert found["bad", "packages"] == "pip install no-such-package"
-    assert "three times the time" in found["note", "image kernels"]
+    assert "three times the time" in found["note", "kernels"]
     assert found["note", "shared memory"] == "docker run --shm-size 2g; or --channel ipc"
 
 

@@ -1,6 +1,6 @@
 """The kernels' library: compiled once for this processor, kept in the user's cache, loaded into this process.
 
-Compiling takes some two seconds, and what comes of it knows this processor's vectors, so it is kept under a name that
+Compiling takes some three seconds, and what comes of it knows this processor's vectors, so it is kept under a name that
 has the sources, the compiler, jaxlib and the processor in it. Of several processes that want it at once, one compiles.
 What is loaded is code: the file and its folder must be the user's own, and nobody else may write to them.
 """
@@ -19,6 +19,7 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -28,11 +29,11 @@ import jaxlib.version
 
 from weft.core.cache import cache_folder
 
-SOURCES = ("convolution.cc",)
+SOURCES = ("convolution.cc", "towers.cc")
 HEADERS = ("team.h", "vectors.h")
-TARGETS = ("weft_convolve", "weft_convolve_back")
+TARGETS = ("weft_convolve", "weft_convolve_back", "weft_towers", "weft_towers_slopes", "weft_towers_weights")
 """What XLA calls: each is a function of the library, and has its name."""
-FLAGS = ("-std=c++17", "-O3", "-march=native", "-shared", "-fPIC", "-w")
+FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-w")
 COMPILERS = ("c++", "g++", "clang++")
 SECONDS = 300.0
 OFF = "WEFT_NATIVE"
@@ -138,20 +139,28 @@ def _processor() -> str:
 
 
 def _compile(compiler: list[str], path: Path) -> None:
-    handle, temporary = tempfile.mkstemp(suffix=".so", dir=path.parent)
-    os.close(handle)
-    include = f"-I{jax.ffi.include_dir()}"
-    command = [*compiler, *FLAGS, include, *(str(Path(__file__).parent / name) for name in SOURCES), "-o", temporary]
+    """Each source by a process of its own, side by side; blocks."""
+    with tempfile.TemporaryDirectory(dir=path.parent) as made, ThreadPoolExecutor(len(SOURCES)) as several:
+
+        def one(name: str) -> str:
+            part = f"{made}/{name}.o"
+            source = str(Path(__file__).parent / name)
+            _run([*compiler, *FLAGS, f"-I{jax.ffi.include_dir()}", "-c", source, "-o", part])
+            return part
+
+        whole = f"{made}/whole"
+        _run([*compiler, "-shared", *several.map(one, SOURCES), "-o", whole])
+        os.chmod(whole, 0o600)
+        os.replace(whole, path)
+
+
+def _run(command: list[str]) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
-        if done.returncode:
-            raise _CannotCompile(f"{shlex.join(command)} failed: {done.stderr.strip()[-500:]}")
-        os.chmod(temporary, 0o600)
-        os.replace(temporary, path)
     except subprocess.TimeoutExpired as error:
-        raise _CannotCompile(f"{compiler[0]} took longer than {SECONDS:.0f} s") from error
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+        raise _CannotCompile(f"{command[0]} took longer than {SECONDS:.0f} s") from error
+    if done.returncode:
+        raise _CannotCompile(f"{shlex.join(command)} failed: {done.stderr.strip()[-500:]}")
 
 
 def _require_own(path: Path) -> None:

@@ -20,7 +20,9 @@ namespace ffi = xla::ffi;
 // the pool is busy or waits itself, the caller does everything, and nothing can wait for ever.
 class Team {
  public:
-  explicit Team(ffi::ThreadPool& threads) : size_(std::max<int64_t>(1, threads.num_threads())) {
+  // With `alone` it is the calling thread only: for what is done before another one would have begun.
+  explicit Team(ffi::ThreadPool& threads, bool alone = false)
+      : size_(alone ? 1 : std::max<int64_t>(1, threads.num_threads())) {
     for (int helpers = size_ - 1; helpers > 0; --helpers)
       threads.Schedule([shared = shared_] { shared->help(); });
   }
