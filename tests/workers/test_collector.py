@@ -24,7 +24,8 @@ STEPS = 10  # environment steps of an unroll
 class Table:
     """Lanes' channels with a collector at their end. ``send`` makes an unroll of a lane with params of a version."""
 
-    def __init__(self, lanes: int = 3, *, capacity: int = 4, lockstep=False, max_lag=1):
+    def __init__(self, lanes: int = 3, *, capacity: int = 4, lockstep=False, max_lag=1, looks=False):
+        self.looks = looks  # at what comes next, as a learner does whose device is busy
         self.account = Account(2, lanes)  # side 0 acts, side 1 learns
         self.bells = Bell(), Bell()
         self.synchrony = synchrony(lockstep, max_lag)
@@ -64,12 +65,16 @@ class Table:
     def collect(self, version: int = 0) -> list[tuple[int, int]] | None:
         """The batch as (lane, version), where there is one."""
         batch = self.collector.collect(version)
+        if self.looks and batch is not None:
+            self.collector.look()
         return None if batch is None else [(m.stamp.producer, m.stamp.version) for m in batch]
 
     def train(self, version: int = 0, count: bool = True) -> None:
         """Train on the batch that was collected."""
         self.collector.count_lags(version)
         self.collector.trained(version + 1, count=count)
+        if self.looks:
+            self.collector.look()
 
     def counted(self, fate: Fate) -> int:
         return int(self.account.sides[1][fate])
@@ -93,12 +98,13 @@ class Table:
         self.account.close()
 
 
-@pytest.fixture
-def table():
+@pytest.fixture(params=[False, True], ids=["", "looks ahead"])
+def table(request):
+    """All that is said here holds for a learner that looks ahead too."""
     made = []
 
     def make(*args, **how):
-        made.append(Table(*args, **how))
+        made.append(Table(*args, looks=request.param, **how))
         return made[-1]
 
     yield make
@@ -311,3 +317,24 @@ def test_wires_of_their_own_bounds_are_judged_by_them(table):
     assert sorted(t.collect(4)) == [(0, 4), (1, 0)]
     t.train(4)
     t.check()
+
+
+def test_what_was_looked_at_is_what_comes_next_and_is_not_accounted_for(table):
+    t = table(2)
+    for lane in (0, 1, 0, 1):
+        t.send(lane)
+    assert t.collect() == [(0, 0), (1, 0)]
+    seen = t.collector.look()
+    assert sorted((m.stamp.producer, m.stamp.sequence) for m in seen) == [(0, 1), (1, 1)]
+    assert t.released() == [0, 0]
+    t.train()
+    assert t.released() == [1, 1]
+    assert {id(message) for message in t.collector.collect(1)} == {id(message) for message in seen}
+
+
+def test_in_lockstep_nothing_is_looked_at(table):
+    t = table(2, lockstep=True)
+    for lane in (0, 1, 0):
+        t.send(lane)
+    assert t.collect() is not None
+    assert t.collector.look() == []

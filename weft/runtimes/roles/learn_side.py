@@ -41,7 +41,9 @@ class LearnSide:
         self.layout = Layout(task.learner_devices)
         self.flow = Flow(graph, side.fragments, self.layout.replicas)  # with a shard of each store
         (self.name,) = [name for name in publishers_of(graph) if name in side.fragments]
-        self.batches = Batches(task, side)
+        # On a CPU there is nothing to send, and what lies over several devices is put together for all of them.
+        alone = self.layout.replicas == 1 and jax.default_backend() != "cpu"
+        self.batches = Batches(task, side, bring=alone)
         self.publisher = task.publisher(side, self.name) if side.rank == 0 else None
         self._learn_from = LearnProgram(self.flow, self.layout, self.batches)
         self._fill = LearnProgram(self.flow, self.layout, self.batches, filling=True)
@@ -137,6 +139,7 @@ class LearnSide:
         self.context.words[OfSide.JOINT] += joint  # it is not to blame for the time that it waits for the others
         filling = self._filling > 0
         flowed: Flowed = (self._fill if filling else self._learn_from)(*self._parted(), batches, noise)
+        self.batches.look_ahead()
         if filling:
             jax.block_until_ready(flowed.states)
             self.context.words[OfSide.JOINT] += joint

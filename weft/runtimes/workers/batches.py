@@ -19,6 +19,7 @@ from weft.runtimes.hosted.blocks import Block, all_valid, unmarked
 from weft.runtimes.hosted.programs import ActPrograms, act_programs
 from weft.runtimes.messages import Form, join
 from weft.runtimes.stage import Leg
+from weft.runtimes.workers.brought import Brought
 from weft.runtimes.workers.collector import Collector
 from weft.runtimes.workers.layout.blueprint import Side, Wire
 from weft.runtimes.workers.wires import WireReader
@@ -29,9 +30,10 @@ if TYPE_CHECKING:
 
 
 class Batches:
-    """Collects for one side."""
+    """Collects for one side; with ``bring`` what has come is sent to this process's device ahead of its batch."""
 
-    def __init__(self, task: Task, side: Side) -> None:
+    def __init__(self, task: Task, side: Side, *, bring: bool = False) -> None:
+        self._brought = Brought() if bring else None
         graph, synchrony = task.schemas.graph, task.blueprint.synchrony
         wires: dict[Leg, list[Wire]] = {}
         for wire in task.blueprint.into(side.index):
@@ -65,9 +67,21 @@ class Batches:
         for leg, collector in self._collectors.items():
             if leg not in self._batch:
                 found = collector.collect(version)
+                if self._brought is not None:
+                    self._bring(self._brought, leg, collector.held)
                 if found is not None:
                     self._batch[leg] = found
         return len(self._batch) == len(self._collectors)
+
+    def look_ahead(self) -> None:
+        """Send what there is for the next batch on its way, while the device is busy with the one that is complete."""
+        if self._brought is not None:
+            for leg, collector in self._collectors.items():
+                self._bring(self._brought, leg, collector.look())
+
+    def _bring(self, brought: Brought, leg: Leg, messages: list[Message]) -> None:
+        if not self._left.has_any(leg[0]):  # act has left them on the device
+            brought.bring(leg, messages)
 
     def messages(self, agreed: Callable[[bool], bool] = bool) -> dict[Leg, tuple[Tree, ...]]:
         """The batch that is complete: of each stream one message for each lane. Views of the slots.
@@ -82,7 +96,8 @@ class Batches:
 
     def _message(self, leg: Leg, message: Message) -> Tree:
         """As it is in its slot; its observations where act has left them on this device, if it has."""
-        block = self.forms[leg].unflatten(message.arrays)
+        arrays = message.arrays if self._brought is None else self._brought.arrays(leg, message)
+        block = self.forms[leg].unflatten(arrays)
         left = self._left.take(leg[0], message.stamp.producer, message.stamp.sequence)
         if left is None:
             return block
@@ -155,3 +170,5 @@ class Batches:
         for collector in self._collectors.values():
             collector.trained(after, count=count)
         self._batch = {}
+        if self._brought is not None:
+            self._brought.keep((leg, m.stamp) for leg, collector in self._collectors.items() for m in collector.look())

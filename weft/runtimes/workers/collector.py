@@ -41,7 +41,20 @@ class Collector:
     def collect(self, version: int) -> list[Message] | None:
         """The batch for an update of params of ``version``; None while it is not complete. Does not wait."""
         complete = self._in_order() if self.synchrony.in_order else self._first_come(version)
-        return [message for _, message in self._batch] if complete else None
+        return self.held if complete else None
+
+    @property
+    def held(self) -> list[Message]:
+        """What the batch has so far."""
+        return [message for _, message in self._batch]
+
+    def look(self) -> list[Message]:
+        """What is there already for the batch after a complete one: nothing in order, where it is made later."""
+        if self.synchrony.in_order:
+            return []
+        self._sort_arrivals()
+        found = (self.readers[number].look() for number in self._fresh | self._more)
+        return [message for message in found if message is not None]
 
     def count_lags(self, version: int) -> None:
         """Count the lags of the batch that is about to be trained on."""
@@ -72,8 +85,7 @@ class Collector:
 
     def _first_come(self, version: int) -> bool:
         """One of each lane first; then more of the lanes that have more, in place of lanes that can wait a batch."""
-        for number in self._arrivals.new():
-            (self._fresh if self._absent[number] else self._more).add(number)
+        self._sort_arrivals()
         for number in self._in_turn(self._fresh):
             self._take(number, version)
         if self._more and len(self._batch) < self.pieces and not self._must_wait(version):
@@ -85,6 +97,10 @@ class Collector:
         self._turn = (self._turn + 1) % len(self.readers)
         self._waited = 0.0
         return True
+
+    def _sort_arrivals(self) -> None:
+        for number in self._arrivals.new():
+            (self._fresh if self._absent[number] else self._more).add(number)
 
     def _in_turn(self, numbers: set[int]) -> list[int]:
         """In the order of the environments, each time beginning one further."""
@@ -105,7 +121,7 @@ class Collector:
                 self._batch.append((reader, message))
                 self._absent[number] = False
                 self._fresh.discard(number)
-                if number in self._arrivals.silent or reader.reader.unread:
+                if number in self._arrivals.silent or reader.more:
                     self._more.add(number)
                 else:
                     self._more.discard(number)

@@ -15,6 +15,10 @@ class Left:
         """``[T + 1, rows, ...]`` of a message that is about to be sent."""
         self._left.setdefault((act, lane), {})[number] = observation
 
+    def has_any(self, act: str) -> bool:
+        """Whether there is something of an act that has not been taken."""
+        return any(mine for (name, _), mine in list(self._left.items()) if name == act)
+
     def take(self, act: str, lane: int, number: int) -> Tree | None:
         """What was left, if anything; what belongs to earlier messages is forgotten: nobody will ask for it."""
         mine = self._left.get((act, lane), {})

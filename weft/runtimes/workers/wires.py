@@ -27,6 +27,7 @@ class WireReader:
         # The number of the message that comes next, as its writer numbers them.
         self.expected = int(self.words[OfWire.TAKEN]) - int(self.words[OfWire.EXTRA])
         self._life = int(self.words[OfWire.WRITER_LIFE])
+        self._next: Message | None = None  # which was looked at
 
     def receive(self) -> Message | None:
         """The next message, if it is there. What a killed sender numbered and never sent is counted as lost.
@@ -34,7 +35,7 @@ class WireReader:
         Messages below the expected number were accounted for by an earlier life, which was killed before it released
         them. Those of a life of the writer that has a successor are late, and left alone too.
         """
-        message = self.reader.receive(0)
+        message, self._next = self.look(), None
         while message is not None and not self._is_new(message.stamp):
             self.reader.release(message)
             message = self.reader.receive(0)
@@ -46,6 +47,17 @@ class WireReader:
             self._fates[Fate.LOST] += lost * self.wire.samples
         self.expected = message.stamp.sequence + 1
         return message
+
+    def look(self) -> Message | None:
+        """What comes next, if it is there already: mostly what ``receive`` will give. Nothing is accounted for."""
+        if self._next is None:
+            self._next = self.reader.receive(0)
+        return self._next
+
+    @property
+    def more(self) -> bool:
+        """Whether something else has come."""
+        return self._next is not None or self.reader.unread > 0
 
     def _is_new(self, stamp: Stamp) -> bool:
         """Whether a message is to be taken; the first of a new life of the writer says where its numbers go on."""
