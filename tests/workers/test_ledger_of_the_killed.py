@@ -23,11 +23,14 @@ from weft.core.specs import Box, Discrete, EnvSpec
 from weft.core.types import TrainState
 from weft.runtimes.flow import Flowed
 from weft.runtimes.hosted.blocks import as_message
+from weft.runtimes.roles import learn_side
 from weft.runtimes.roles.apply_side import ApplySide
 from weft.runtimes.roles.grad_side import GradSide
 from weft.runtimes.roles.learn_side import LearnSide
 from weft.runtimes.roles.message_side import MessageSide
 from weft.runtimes.stage import Finite
+from weft.runtimes.workers import brought
+from weft.runtimes.workers.brought import Brought
 from weft.runtimes.workers.counting.account import Account, OfSide
 from weft.runtimes.workers.counting.ledger import AccountLedger
 from weft.runtimes.workers.layout.blueprint import Side, Wire
@@ -553,6 +556,23 @@ def test_at_whichever_store_a_worker_is_killed_every_sample_is_in_the_ledger_onc
     assert touches > 50
     for kill in range(1, touches + 1):
         killed_at(plan, algorithm, kill, 0, forgets=forgets)
+
+
+def test_the_same_holds_where_messages_are_sent_to_a_device_ahead(monkeypatch):
+    sent: list[Any] = []
+    bring = Brought.bring
+
+    def counted(self: Brought, leg: Any, messages: list[Any]) -> None:
+        bring(self, leg, messages)
+        sent.extend(messages)
+
+    monkeypatch.setattr(learn_side, "pays", lambda replicas: True)
+    monkeypatch.setattr(brought, "LARGE", 1)
+    monkeypatch.setattr(Brought, "bring", counted)
+    plan, algorithm = PLANS["two lanes"]
+    for kill in range(1, whole_run(plan, algorithm, forgets=False) + 1):
+        killed_at(plan, algorithm, kill, 0, forgets=False)
+    assert sent
 
 
 def killed_at(plan: str, algorithm: Any, kill: int, again: int, *, forgets: bool) -> None:

@@ -16,6 +16,8 @@ from weft.core.errors import ConfigError, GraphError
 from weft.core.specs import Box, Discrete, EnvSpec, Spec
 from weft.graph.graph import Graph
 from weft.runtimes.hosted.blocks import Block
+from weft.runtimes.hosted.programs import worth_recalling
+from weft.runtimes.workers.layout import schemas as schemas_module
 from weft.runtimes.workers.layout.blueprint import Wire
 from weft.runtimes.workers.layout.schemas import Schemas, array_specs_of
 
@@ -46,7 +48,7 @@ def schemas(
     plan: str, kind: type = Proximal, *, pure_env: bool = False, lockstep: bool = True, **fields: Any
 ) -> Schemas:
     spec = EnvSpec("schemas:Env", Box((3,)), Discrete(2), pure=pure_env)
-    algorithm = kind(unroll=UNROLL, hidden=(8,), **fields).with_spec(Spec(spec, ENVS, 10))
+    algorithm = kind(**{"unroll": UNROLL, "hidden": (8,), **fields}).with_spec(Spec(spec, ENVS, 10))
     graph = algorithm.graph()
     return Schemas(drafted(plan, ENVS, graph=graph, ring=1, lockstep=lockstep), algorithm, pure_env=pure_env)
 
@@ -89,6 +91,21 @@ def test_extras_are_found_again_only_where_the_reader_has_acts_own_params_and_no
     assert isinstance(block, Block)
     sent = jax.tree.leaves(block.extras)
     assert bool(sent) is not recalls
+
+
+def test_an_act_of_a_large_network_sends_its_extras_and_is_looked_at_once(monkeypatch):
+    asked = []
+
+    def counted(algorithm):
+        asked.append(algorithm)
+        return worth_recalling(algorithm)
+
+    monkeypatch.setattr(schemas_module, "worth_recalling", counted)
+    small, large = schemas("(env+act)*4 | learn"), schemas("(env+act)*4 | learn", hidden=(512, 512))
+    assert small.recalls(act_wire(small))
+    assert not large.recalls(act_wire(large))
+    small.channels()
+    assert len(asked) == 2
 
 
 def test_what_a_map_gives_has_the_extras_that_it_was_given():

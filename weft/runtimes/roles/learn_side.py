@@ -23,6 +23,7 @@ from weft.runtimes.roles.learn_program import LearnProgram
 from weft.runtimes.stage import States
 from weft.runtimes.workers.ahead import Ahead
 from weft.runtimes.workers.batches import Batches
+from weft.runtimes.workers.brought import pays
 from weft.runtimes.workers.counting.account import Fate, OfSide
 from weft.runtimes.workers.lane_checkpoint import from_words, to_words
 from weft.runtimes.workers.layout.blueprint import Side
@@ -41,9 +42,7 @@ class LearnSide:
         self.layout = Layout(task.learner_devices)
         self.flow = Flow(graph, side.fragments, self.layout.replicas)  # with a shard of each store
         (self.name,) = [name for name in publishers_of(graph) if name in side.fragments]
-        # On a CPU there is nothing to send, and what lies over several devices is put together for all of them.
-        alone = self.layout.replicas == 1 and jax.default_backend() != "cpu"
-        self.batches = Batches(task, side, bring=alone)
+        self.batches = Batches(task, side, bring=pays(self.layout.replicas))
         self.publisher = task.publisher(side, self.name) if side.rank == 0 else None
         self._learn_from = LearnProgram(self.flow, self.layout, self.batches)
         self._fill = LearnProgram(self.flow, self.layout, self.batches, filling=True)

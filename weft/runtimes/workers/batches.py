@@ -90,9 +90,13 @@ class Batches:
         of one program all may.
         """
         found = {leg: tuple(self._message(leg, m) for m in self._batch[leg]) for leg in self._collectors}
-        if self._unmarked and agreed(all(all_valid(block) for leg in self._unmarked for block in found[leg])):
+        if self._unmarked and agreed(all(map(self._all_valid, self._unmarked))):
             found |= {leg: tuple(unmarked(block) for block in found[leg]) for leg in self._unmarked}
         return found
+
+    def _all_valid(self, leg: Leg) -> bool:
+        """Looked at where they came, which no device has to be waited for."""
+        return all(all_valid(self.forms[leg].unflatten(message.arrays)) for message in self._batch[leg])
 
     def _message(self, leg: Leg, message: Message) -> Tree:
         """As it is in its slot; its observations where act has left them on this device, if it has."""

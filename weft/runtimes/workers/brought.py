@@ -20,6 +20,14 @@ LARGE = 2**16
 Key = tuple[Leg, Stamp]
 
 
+def pays(replicas: int) -> bool:
+    """Whether a program of so many learners is helped by it: none on a CPU, where there is nowhere to send it to.
+
+    What lies over several learners' devices is put together for all of them when the batch is complete.
+    """
+    return replicas == 1 and jax.default_backend() != "cpu"
+
+
 class Brought:
     """What has been sent to this process's first device, by leg and stamp."""
 

@@ -37,6 +37,7 @@ class Schemas:
         self.graph = split(algorithm.whole_graph(), self.names)
         self._sized: dict[int, Graph] = {}
         self._forms: dict[tuple[str, str, int, bool], Form] = {}
+        self._worth: dict[str, bool] = {}  # by act: thousands of wires may come from one
 
     def sized(self, envs: int) -> Graph:
         """The graph for some number of environments."""
@@ -101,7 +102,9 @@ class Schemas:
         if not wire.samples or not fragment.role.every_step or not self.blueprint.synchrony.one_params:
             return False
         writer, reader = self.blueprint.sides[wire.writer], self.blueprint.sides[wire.readers[0]]
-        if not worth_recalling(fragment.code) or (self.pure_env and len(writer.fragments) > 1):
+        if wire.source not in self._worth:
+            self._worth[wire.source] = worth_recalling(fragment.code)
+        if not self._worth[wire.source] or (self.pure_env and len(writer.fragments) > 1):
             return False  # a compiled rollout keeps its extras as it goes
         head = self.graph.fragment(reader.fragments[-1])
         learner = learner_of(self.graph, wire.source)
