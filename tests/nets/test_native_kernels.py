@@ -16,8 +16,10 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, PartitionSpec
 
+from weft.core.specs import Box
+from weft.nets.actor_critic import actor_critic
 from weft.nets.native import library
-from weft.nets.native.convolution import Layer, Shape, convolutions, fits
+from weft.nets.native.convolution import Layer, Shape, convolutions, fits, takes
 
 pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="the kernels are for CPUs")
 NATURE = Layer(32, 8, 4), Layer(64, 4, 2), Layer(64, 3, 1)
@@ -146,6 +148,44 @@ def test_replicas_on_devices_of_one_process():
 def test_layers_that_do_not_fill_vectors_are_left_to_xla():
     assert not fits(Shape((10, 10, 2), (Layer(5, 3, 1),)))
     assert not fits(Shape((10, 10, 2), (Layer(16, 11, 1),)))
+
+
+def test_what_is_not_a_number_stays_so():
+    images, weights = made(Shape((10, 10, 2), SMALL), 3)
+    weights[0][0][...] = np.nan
+    out = convolutions(Shape((10, 10, 2), SMALL), images, weights)
+    assert np.isnan(out).all()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda images, weights: (images.astype(np.float32), weights),
+        lambda images, weights: (images[:, :9], weights),
+        lambda images, weights: (images, jax.tree.map(jnp.bfloat16, weights)),
+        lambda images, weights: (images, weights[::-1]),
+    ],
+    ids=["numbers", "size", "bfloat16", "order"],
+)
+def test_what_the_kernels_do_not_take_is_refused(change):
+    shape = Shape((10, 10, 2), SMALL)
+    images, weights = made(shape, 3)
+    assert takes(shape, images, weights)
+    images, weights = change(images, weights)
+    assert not takes(shape, images, weights)
+    with pytest.raises(TypeError, match="bytes and float32"):
+        convolutions(shape, images, weights)
+
+
+def test_a_network_takes_images_in_other_numbers_all_the_same():
+    net = actor_critic(Box((10, 10, 2), "uint8", 0, 255), 3)
+    params, (images, _) = net.init(jax.random.key(0)), made(Shape((10, 10, 2), SMALL), 4)
+    for_bytes = net.batch(params, images)
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4),
+        for_bytes[:2],
+        net.batch(params, images.astype(np.int32))[:2],
+    )
 
 
 # ---- how the library comes to be there ------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from itertools import pairwise
@@ -131,9 +132,75 @@ def test_gradients_that_nobody_wants_are_not_computed():
 
 
 def test_small_towers_are_left_to_xla():
-    assert not towers.fits(towers.Shape(((4, 64, 64, 2),)))
-    assert not towers.fits(towers.Shape(((40_000, 1),)))
-    assert towers.fits(towers.Shape(CRITICS))
+    assert not towers.fits(*made(((4, 64, 64, 2),), 2))
+    assert not towers.fits(*made(((40_000, 1),), 2))
+    assert towers.fits(*made(CRITICS, 2))
+
+
+def test_what_is_not_a_number_stays_so():
+    stacks, x = made(CRITICS, 40)
+    x[3, 0] = np.nan
+    found = towers.run(stacks, x)[0][:, 0]
+    assert np.isnan(found[3])
+    assert np.isfinite(np.delete(found, 3)).all()
+    stacks[0][1][1][7] = np.nan
+    assert np.isnan(towers.run(stacks, x)[0]).all()
+    (value, _), gradient = loss(towers.run)(stacks, x)
+    assert np.isnan(value)
+    assert not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda stacks, x: (stacks, x[:, :3]), "rows of 4 features are expected, and x is (3, 3)"),
+        (lambda stacks, x: ((stacks[0][1:], stacks[1]), x), "rows of 256 features"),
+        (lambda stacks, x: ((stacks[0][:1] * 2, stacks[1]), x), "layers that follow each other"),
+        (lambda stacks, x: (jax.tree.map(jnp.bfloat16, stacks), x), "float32 is expected, and there is bfloat16"),
+        (lambda stacks, x: (stacks, x.astype(np.float64)), "float64"),
+        (lambda stacks, x: (made(((0, 256, 256, 1),), 2)[0], x[:, :0]), "layers that follow"),
+    ],
+)
+def test_what_the_kernels_do_not_take_is_refused_and_left_to_xla(change, says):
+    given = change(*made(CRITICS, 3))
+    assert not towers.fits(*given)
+    with pytest.raises(TypeError, match=re.escape(says)):
+        towers.run(*given)
+
+
+def test_networks_in_other_numbers_are_left_to_xla():
+    space, random = Box((3,)), np.random.default_rng(1)
+    net = critics_network(space, (1,))
+    params = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), net.init(jax.random.key(0)))
+    seen, action = (np.float32(random.normal(size=(40, n))) for n in (3, 1))
+    assert net.apply(params, seen, action).shape == (2, 40)
+
+
+def test_a_pool_whose_queues_are_full_makes_nobody_wait_for_ever():
+    """Long calls keep both threads while many short ones ask for help that nobody takes from the queue."""
+    code = """if True:
+        import os
+        os.environ |= {"NPROC": "2", "JAX_CPU_ENABLE_ASYNC_DISPATCH": "1"}
+        import threading, time
+        import jax
+        import numpy as np
+        from test_native_towers import CRITICS, made, towers
+        stack, x = made(((4, 64, 512, 1),), 34)
+        one = lambda c, _: (towers.run(stack, x + c)[0].sum(), None)
+        calls = jax.jit(lambda x: jax.lax.scan(one, 0.0, length=6_000)[0])
+        long = jax.jit(lambda x: towers.run(made(CRITICS, 1)[0], x)).lower(rows := np.ones((600_000, 4), np.float32))
+        short, long = calls.lower(x).compile(), long.compile()
+        both = [threading.Thread(target=lambda: jax.block_until_ready(long(rows)), daemon=True) for _ in range(2)]
+        for one in both:
+            one.start()
+        time.sleep(0.2)
+        jax.block_until_ready(short(x))
+        print("done")
+        os._exit(0)
+    """
+    here = Path(__file__).parent
+    done = subprocess.run([sys.executable, "-c", code], cwd=here, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "done\n", done.stderr
 
 
 @pytest.mark.parametrize("kind", ["policy", "critics"])

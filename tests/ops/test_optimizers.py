@@ -34,6 +34,13 @@ def test_adam_behind_a_bound_is_optax_s(sizes, norm):
     assert jax.tree.leaves(mine)[0].std() > 1e-3
 
 
+def test_fresh_states_can_be_given_away():
+    weights = {"kernel": jnp.ones((300, 200))}
+    rule = bounded_optimizer("adam", 1e-3, None)
+    step = jax.jit(lambda state: rule.update(weights, state, weights)[1], donate_argnums=0)
+    jax.block_until_ready(step(rule.init(weights)))
+
+
 def test_a_gradient_of_nothing_changes_nothing():
     rule = bounded_optimizer("adam", 1e-2, 0.5)
     params = [jnp.ones((3, 4))]

@@ -146,10 +146,10 @@ def _by_kernels(
     x = jnp.asarray(Encoder(module.space, ()).apply({}, observation))
     if x.ndim != 2:
         return None
+    if action is not None:
+        x = jnp.concatenate([x, action], axis=-1)
     every = tuple(_layers(params) for params in several)
-    if not towers.fits(towers.shape_of(every)) or not library.available():
-        return None
-    return towers.run(every, x if action is None else jnp.concatenate([x, action], axis=-1))
+    return towers.run(every, x) if towers.fits(every, x) and library.available() else None
 
 
 def _layers(params: Tree) -> towers.Tower:

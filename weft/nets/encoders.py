@@ -17,7 +17,7 @@ from weft.core.types import Tree
 from weft.nets.convolution import Convolution, Way, convolve, in_parts
 from weft.nets.entities import SEEN, Entities, entities_of
 from weft.nets.native import library
-from weft.nets.native.convolution import Layer, Shape, convolutions, fits
+from weft.nets.native.convolution import Layer, Shape, convolutions, fits, takes
 from weft.nets.product import product
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
@@ -71,7 +71,7 @@ class CNN(nn.Module):
         weights = [Convolution(layer.features, layer.size)(n) for layer, n in zip(layers, channels, strict=False)]
         shape = Shape((image[0], image[1], image[2]), layers, planes=_channels_first(self.shape))
         x = x.reshape((-1, *self.shape))  # convolutions take exactly one batch axis
-        if self.whole and fits(shape) and library.available():
+        if self.whole and fits(shape) and takes(shape, x, weights) and library.available():
             x = convolutions(shape, x, weights)
         else:
             x = self._by_xla(channels_last(x, self.shape), weights, layers)

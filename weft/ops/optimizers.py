@@ -22,8 +22,8 @@ def adam(rate: optax.Schedule, first: float = 0.9, second: float = 0.999, eps: f
     """Adam (Kingma and Ba, arXiv 1412.6980), with the two corrections for its start as one factor (its section 2)."""
 
     def init(params: Tree) -> optax.ScaleByAdamState:
-        zeros = jax.tree.map(jnp.zeros_like, params)
-        return optax.ScaleByAdamState(jnp.zeros((), jnp.int32), zeros, zeros)
+        mean, square = (jax.tree.map(jnp.zeros_like, params) for _ in range(2))  # buffers of their own: to be donated
+        return optax.ScaleByAdamState(jnp.zeros((), jnp.int32), mean, square)
 
     def update(gradient: Tree, state: Any, params: Tree = None) -> tuple[Tree, optax.ScaleByAdamState]:
         count = optax.safe_increment(state.count)

@@ -82,8 +82,7 @@ void convolve(const Layer& l, const std::vector<int>& patches, int images, const
               const float* bias, float* out) {
   products(in, In{patches.data()}, images * l.rows * l.columns, l.patch(), weights, l.features,
            [&](int m, int n, Vector sum) {
-             Vector x = sum + load(bias + n);
-             store(out + (long)m * l.features + n, x > 0 ? x : Vector{});
+             store(out + (long)m * l.features + n, relu(sum + load(bias + n)));
            });
 }
 

@@ -56,6 +56,19 @@ def fits(shape: Shape) -> bool:
     return all(layer.features % LANES == 0 for layer in shape.layers) and min(shape.outputs) > 0
 
 
+def takes(shape: Shape, images: jax.Array, weights: Sequence[tuple[jax.Array, jax.Array]]) -> bool:
+    """Whether images and weights are of this shape, bytes and float32: the kernels look at numbers alone."""
+    rows, columns, channels = shape.image
+    wanted = []
+    for layer in shape.layers:
+        wanted.append(((layer.size, layer.size, channels, layer.features), (layer.features,)))
+        channels = layer.features
+    each = (shape.image[2], rows, columns) if shape.planes else shape.image
+    found = [(kernel.shape, bias.shape) for kernel, bias in weights]
+    numbers = all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(list(weights)))
+    return images.shape[1:] == each and images.dtype == jnp.uint8 and found == wanted and numbers
+
+
 def convolutions(shape: Shape, images: jax.Array, weights: Sequence[tuple[jax.Array, jax.Array]]) -> jax.Array:
     """``[N, ...]`` images of bytes, divided by 255, through all layers, with a ReLU after each: ``[N, n]``.
 
@@ -63,6 +76,9 @@ def convolutions(shape: Shape, images: jax.Array, weights: Sequence[tuple[jax.Ar
     ``available``, a RuntimeError says why.
     """
     library.require()
+    if not takes(shape, images, weights):
+        told = jax.tree.map(lambda leaf: f"{leaf.dtype}{leaf.shape}", (images, list(weights)))
+        raise TypeError(f"the kernels for convolutions: bytes and float32 of {shape} are expected, there are {told}")
     return _convolved(shape, images, tuple(weights))
 
 

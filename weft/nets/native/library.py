@@ -81,8 +81,8 @@ def trouble() -> str:
         library = ctypes.CDLL(str(_compiled()))
         for name in TARGETS:
             jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(library, name)), platform="cpu")
-    except (OSError, AttributeError, _CannotCompile) as error:  # AttributeError: a JAX without its foreign functions
-        return str(error)
+    except (OSError, AttributeError, RuntimeError, _CannotCompile) as error:
+        return str(error)  # AttributeError: a JAX without its foreign functions; RuntimeError: a user without a home
     return ""
 
 

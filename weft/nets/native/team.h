@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <new>
 #include <thread>
 
 #include "xla/ffi/api/ffi.h"
@@ -24,7 +25,10 @@ class Team {
   explicit Team(ffi::ThreadPool& threads, bool alone = false)
       : size_(alone ? 1 : std::max<int64_t>(1, threads.num_threads())) {
     for (int helpers = size_ - 1; helpers > 0; --helpers)
-      threads.Schedule([shared = shared_] { shared->help(); });
+      threads.Schedule([shared = shared_, caller = std::this_thread::get_id()] {
+        // Where the pool's queue is full it runs this here and now, on the thread that would have to end it.
+        if (std::this_thread::get_id() != caller) shared->help();
+      });
   }
   ~Team() { shared_->over.store(true, std::memory_order_release); }
   Team(const Team&) = delete;
@@ -54,7 +58,7 @@ class Team {
     int parts = 0;
     std::atomic<int> taken{0}, finished{0};
 
-    void take() {
+    void take() noexcept {  // what a thread is in the middle of cannot be given up: others wait for it
       for (int k; (k = taken.fetch_add(1, std::memory_order_relaxed)) < parts;) {
         work(k);
         finished.fetch_add(1, std::memory_order_release);
@@ -96,6 +100,7 @@ struct Scratch {
       std::free(memory);
       room = (numbers + 15) / 16 * 16;
       memory = static_cast<float*>(std::aligned_alloc(64, room * sizeof(float)));
+      if (memory == nullptr) throw std::bad_alloc();
     }
     return memory;
   }

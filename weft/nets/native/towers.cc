@@ -67,7 +67,7 @@ bool is_little(const std::vector<Tower>& towers, long count) {
 // How the rows of one tower are cut, so that all threads have as much to do.
 struct Cut {
   long count, parts, rows;
-  Cut(long count, long towers, long threads) : count(count), parts((count + kRows - 1) / kRows) {
+  Cut(long count, long towers, long threads) : count(count), parts(std::max(1L, (count + kRows - 1) / kRows)) {
     while (parts * towers % threads && parts < count) ++parts;
     rows = ((count + parts - 1) / parts + kTall - 1) / kTall * kTall;
   }
@@ -156,9 +156,8 @@ static ffi::Error Forward(ffi::ThreadPool threads, ffi::Span<const int64_t> numb
         to = hidden->typed_data() + l.before * count + first * l.outputs;
       products(in, Every{l.inputs}, few, Runs{1, 0, l.inputs}, kernels[tower.first + k], filled(l.outputs),
                [&](int m, int n, Vector sum) {
-                 Vector y = sum + load(bias + n);
-                 if (is_hidden) y = y > 0 ? y : Vector{};
-                 store_some(to + (long)m * l.outputs + n, y, l.outputs - n);
+                 const Vector y = sum + load(bias + n);
+                 store_some(to + (long)m * l.outputs + n, is_hidden ? relu(y) : y, l.outputs - n);
                });
       in = to;
       std::swap(now, next);

@@ -39,10 +39,11 @@ def shape_of(towers: tuple[Tower, ...]) -> Shape:
     return Shape(tuple((tower[0][0].shape[0], *(kernel.shape[1] for kernel, _ in tower)) for tower in towers))
 
 
-def fits(shape: Shape) -> bool:
-    """Whether it is worth it: each tower has a hidden layer at least, and is large enough."""
+def fits(towers: tuple[Tower, ...], x: jax.Array) -> bool:
+    """Whether the kernels take these, and are worth it: each tower has a hidden layer at least, and is large enough."""
+    shape = shape_of(towers)
     large = all(sum(n * m for n, m in pairwise(sizes)) >= WORTH for sizes in shape.towers)
-    return large and all(len(sizes) > 2 for sizes in shape.towers)
+    return large and all(len(sizes) > 2 for sizes in shape.towers) and not _wrong(shape, towers, x)
 
 
 def run(towers: tuple[Tower, ...], x: jax.Array) -> tuple[jax.Array, ...]:
@@ -51,7 +52,22 @@ def run(towers: tuple[Tower, ...], x: jax.Array) -> tuple[jax.Array, ...]:
     Where the kernels are not ``available``, a RuntimeError says why.
     """
     library.require()
-    return _run(shape_of(towers), towers, x)
+    shape = shape_of(towers)
+    if wrong := _wrong(shape, towers, x):
+        raise TypeError(f"the kernels for towers: {wrong}")
+    return _run(shape, towers, x)
+
+
+def _wrong(shape: Shape, towers: tuple[Tower, ...], x: jax.Array) -> str:
+    """Why the kernels, which look at numbers alone, must not be given these; empty where they may."""
+    for sizes, tower in zip(shape.towers, towers, strict=True):
+        if x.shape[1:] != sizes[:1]:
+            return f"rows of {sizes[0]} features are expected, and x is {x.shape}"
+        found = [(kernel.shape, bias.shape) for kernel, bias in tower]
+        if min(sizes) < 1 or found != [((n, m), (m,)) for n, m in pairwise(sizes)]:
+            return f"kernels and biases of layers that follow each other are expected, and they are {found}"
+    odd = {str(leaf.dtype) for leaf in (x, *jax.tree.leaves(towers)) if leaf.dtype != jnp.float32}
+    return f"float32 is expected, and there is {' and '.join(sorted(odd))}" if odd else ""
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -22,6 +22,8 @@ typedef float Anywhere __attribute__((vector_size(kLanes * sizeof(float)), align
 static inline Vector load(const float* from) { return *reinterpret_cast<const Anywhere*>(from); }
 static inline void store(float* to, Vector what) { *reinterpret_cast<Anywhere*>(to) = what; }
 static inline Vector all(float number) { return number - Vector{}; }
+// What is not a number stays so, and is noticed.
+static inline Vector relu(Vector x) { return x <= 0 ? Vector{} : x; }
 
 // Rows of `width` numbers.
 struct Every {
