@@ -17,13 +17,19 @@ namespace ffi = xla::ffi;
 // The threads of one call. They look for the next piece of work without sleeping: a piece is a fraction of a
 // millisecond, and to be woken takes a tenth of one.
 //
-// A thread takes the next part that nobody has, so the calling thread waits only for parts that another one is in: where
-// the pool is busy or waits itself, the caller does everything, and nothing can wait for ever.
+// Each thread has a stretch of the parts, the same from call to call where it can be, so that what it has written is
+// still in its cache when it reads it; then it takes those of the others that nobody has. So the calling thread waits only
+// for parts that another one is in: where the pool is busy or waits itself, the caller does everything, and nothing can
+// wait for ever.
 class Team {
  public:
   // With `alone` it is the calling thread only: for what is done before another one would have begun.
   explicit Team(ffi::ThreadPool& threads, bool alone = false)
       : size_(alone ? 1 : std::max<int64_t>(1, threads.num_threads())) {
+    if (size_ == 1) return;
+    shared_->size = size_;
+    shared_->owned = std::make_unique<std::atomic<bool>[]>(size_);
+    mine_ = shared_->claim();
     for (int helpers = size_ - 1; helpers > 0; --helpers)
       threads.Schedule([shared = shared_, caller = std::this_thread::get_id()] {
         // Where the pool's queue is full it runs this here and now, on the thread that would have to end it.
@@ -45,8 +51,11 @@ class Team {
     Work& one = shared_->works[shared_->begun];
     one.work = std::move(work);
     one.parts = parts;
+    one.stretches = size_;
+    one.taken = std::make_unique<std::atomic<int>[]>(size_);
+    for (int k = 0; k < size_; ++k) one.taken[k] = one.begin(k);
     shared_->begun.fetch_add(1, std::memory_order_release);
-    one.take();
+    one.take(mine_);
     for (int looks = 0; one.finished.load(std::memory_order_acquire) < parts; ++looks) rest(looks);
   }
 
@@ -55,13 +64,19 @@ class Team {
 
   struct Work {
     std::function<void(int)> work;
-    int parts = 0;
-    std::atomic<int> taken{0}, finished{0};
+    int parts = 0, stretches = 0;
+    std::unique_ptr<std::atomic<int>[]> taken;  // of each stretch
+    std::atomic<int> finished{0};
 
-    void take() noexcept {  // what a thread is in the middle of cannot be given up: others wait for it
-      for (int k; (k = taken.fetch_add(1, std::memory_order_relaxed)) < parts;) {
-        work(k);
-        finished.fetch_add(1, std::memory_order_release);
+    int begin(int stretch) const { return (long)parts * stretch / stretches; }
+
+    void take(int mine) noexcept {  // what a thread is in the middle of cannot be given up: others wait for it
+      for (int k = 0; k < stretches; ++k) {
+        const int stretch = (mine + k) % stretches, end = begin(stretch + 1);
+        for (int part; (part = taken[stretch].fetch_add(1, std::memory_order_relaxed)) < end;) {
+          work(part);
+          finished.fetch_add(1, std::memory_order_release);
+        }
       }
     }
   };
@@ -69,14 +84,26 @@ class Team {
     std::array<Work, kWorks> works;
     std::atomic<int> begun{0};
     std::atomic<bool> over{false};
+    int size = 1;
+    std::unique_ptr<std::atomic<bool>[]> owned;  // of each stretch: whether a thread has it
+
+    // A stretch for this thread: the one that it had in other calls, where no other thread has it in this one.
+    int claim() {
+      static std::atomic<int> threads{0};
+      static thread_local const int usual = threads.fetch_add(1, std::memory_order_relaxed);
+      for (int k = 0; k < size; ++k)
+        if (const int stretch = (usual + k) % size; !owned[stretch].exchange(true)) return stretch;
+      return 0;
+    }
 
     void help() {
+      const int mine = claim();
       for (int next = 0, looks = 0; !over.load(std::memory_order_acquire); ++looks) {
         if (next == begun.load(std::memory_order_acquire)) {
           rest(looks);
           continue;
         }
-        works[next++].take();
+        works[next++].take(mine);
         looks = 0;
       }
     }
@@ -87,22 +114,28 @@ class Team {
   }
 
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
-  int size_;
+  int size_, mine_ = 0;
 };
 
 // Memory of one thread for one purpose, which it keeps: `numbers` floats, aligned to a line of the cache.
-struct Scratch {
-  float* memory = nullptr;
-  size_t room = 0;
-
+class Scratch {
+ public:
   float* get(size_t numbers) {
-    if (numbers > room) {
-      std::free(memory);
-      room = (numbers + 15) / 16 * 16;
-      memory = static_cast<float*>(std::aligned_alloc(64, room * sizeof(float)));
-      if (memory == nullptr) throw std::bad_alloc();
+    if (numbers > room_) {
+      memory_.reset();
+      room_ = 0;
+      const size_t room = (numbers + 15) / 16 * 16;
+      memory_.reset(static_cast<float*>(std::aligned_alloc(64, room * sizeof(float))));
+      if (!memory_) throw std::bad_alloc();
+      room_ = room;
     }
-    return memory;
+    return memory_.get();
   }
-  ~Scratch() { std::free(memory); }
+
+ private:
+  struct Free {
+    void operator()(float* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<float, Free> memory_;
+  size_t room_ = 0;
 };

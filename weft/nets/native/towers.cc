@@ -3,6 +3,7 @@
 // All towers see the same rows. A part of the work is some rows of one tower through all of its layers, so that what lies
 // between two layers stays in the cache; of gradients by weights it is some inputs of one layer. Every sum is made in the
 // same order however many threads there are, and a row's numbers do not depend on the others.
+#include <atomic>
 #include <cstring>
 #include <vector>
 
@@ -96,17 +97,47 @@ void pad(const float* from, long rows, long width, float* to) {
   }
 }
 
-// to[n][m] = from[m][n] for the rows from `begin` to `end` of `rows`; a row of `to` is filled(rows) long.
-void turn(const float* from, long begin, long end, long rows, long width, float* to) {
-  for (long m = begin; m < end; m += kLanes)
-    for (long n = 0; n < width; n += kLanes)
+// to[n][m] = from[m][n] for all `rows`; a row of `to` is filled(rows) long.
+void turn(const float* from, long rows, long width, float* to) {
+  const long wide = filled(rows);
+  for (long m = 0; m < rows; m += kLanes)
+    for (long n = 0; n < width; n += kLanes) {
+      if (m + kLanes <= rows && n + kLanes <= width) {
+        turn_square(from + m * width + n, width, to + n * wide + m, wide);
+        continue;
+      }
       for (long j = n; j < std::min(n + kLanes, width); ++j)
-        for (long i = m; i < std::min(m + kLanes, end); ++i) to[j * filled(rows) + i] = from[i * width + j];
+        for (long i = m; i < std::min(m + kLanes, rows); ++i) to[j * wide + i] = from[i * width + j];
+    }
 }
 
 const float* numbers_of(const ffi::RemainingArgs& given, int k) {
   return given.get<ffi::Buffer<ffi::F32>>(k)->typed_data();
 }
+
+// A thread's own copy of a tower's kernels, turned. Read by another thread, it would have to come out of that one's cache,
+// which takes longer than to turn them again.
+struct Turned {
+  long call = 0;  // for which they were turned
+  std::vector<const float*> kernels;  // of the layers but the first, whose place is empty
+
+  // The kernels are those from number `from` on of what is `given`.
+  void take(const Tower& tower, const ffi::RemainingArgs& given, int from) {
+    long room = 0;
+    for (int k = 1; k < tower.depth(); ++k) room += tower.layers[k].outputs * filled(tower.layers[k].inputs);
+    float* place = memory.get(room);
+    kernels.assign(1, nullptr);
+    for (int k = 1; k < tower.depth(); ++k) {
+      const Dense& l = tower.layers[k];
+      turn(numbers_of(given, from + k - 1), l.inputs, l.outputs, place);
+      kernels.push_back(place);
+      place += l.outputs * filled(l.inputs);
+    }
+  }
+
+ private:
+  Scratch memory;
+};
 
 }  // namespace
 
@@ -174,34 +205,19 @@ static ffi::Error Slopes(ffi::ThreadPool threads, ffi::Span<const int64_t> numbe
   const int wide = towers.size();
   const auto& head = towers[0].layers.back();
   const long count = given.get<ffi::Buffer<ffi::F32>>(0)->element_count() / head.outputs;
-  struct Turned {
-    const Dense* layer;
-    const float* kernel;
-    float* to;
-  };
-  std::vector<Turned> turned;  // of the layers but the first of each tower
-  long room = 0;
-  for (const Tower& tower : towers)
-    for (int k = 1; k < tower.depth(); ++k) {
-      const Dense& l = tower.layers[k];
-      turned.push_back({&l, numbers_of(given, wide + turned.size()), nullptr});
-      room += l.outputs * filled(l.inputs);
-    }
-  static thread_local Scratch all_turned;
-  float* place = all_turned.get(room);
-  for (Turned& one : turned) one.to = place, place += one.layer->outputs * filled(one.layer->inputs);
-
+  static std::atomic<long> calls{0};
+  const long call = ++calls;
   Team team(threads, is_little(towers, count));
-  const int pieces = team.size() > 1 ? 4 : 1;
-  team.share(turned.size() * pieces, [&](int part) {
-    const Turned& one = turned[part / pieces];
-    const long inputs = one.layer->inputs, each = filled((inputs + pieces - 1) / pieces);
-    const long begin = std::min(inputs, part % pieces * each), end = std::min(inputs, begin + each);
-    turn(one.kernel, begin, end, inputs, one.layer->outputs, one.to);
-  });
   const Cut cut(count, wide, team.size());
   team.share(cut.parts * wide, [&](int part) {
+    static thread_local std::vector<Turned> all_turned;
     const Tower& tower = towers[cut.tower(part)];
+    if ((int)all_turned.size() < wide) all_turned.resize(wide);
+    Turned& turned = all_turned[cut.tower(part)];
+    if (turned.call != call) {
+      turned.take(tower, given, wide + tower.first - cut.tower(part));
+      turned.call = call;
+    }
     const long first = cut.first(part), few = cut.few(part);
     const float* come = numbers_of(given, cut.tower(part)) + first * tower.layers.back().outputs;
     for (int k = tower.depth() - 1; k > 0; --k) {
@@ -209,8 +225,8 @@ static ffi::Error Slopes(ffi::ThreadPool threads, ffi::Span<const int64_t> numbe
       const long at = below.before * count + first * below.outputs;
       const float* gave = hidden.typed_data() + at;
       float* to = slopes->typed_data() + at;
-      products(come, Every{l.outputs}, few, Runs{1, 0, l.outputs}, turned[tower.first - cut.tower(part) + k - 1].to,
-               filled(l.inputs), [&](int m, int n, Vector sum) {
+      products(come, Every{l.outputs}, few, Runs{1, 0, l.outputs}, turned.kernels[k], filled(l.inputs),
+               [&](int m, int n, Vector sum) {
                  const long place = (long)m * l.inputs + n, there = l.inputs - n;
                  store_some(to + place, load_some(gave + place, there) > 0 ? sum : Vector{}, there);
                });

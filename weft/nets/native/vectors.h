@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 
 #if defined(__AVX512F__)
 constexpr int kLanes = 16, kWide = 4;
@@ -24,6 +25,35 @@ static inline void store(float* to, Vector what) { *reinterpret_cast<Anywhere*>(
 static inline Vector all(float number) { return number - Vector{}; }
 // What is not a number stays so, and is noticed.
 static inline Vector relu(Vector x) { return x <= 0 ? Vector{} : x; }
+
+// Of a and b the lanes without the bit Step, b's in place of a's lanes that have it; and those with it, likewise.
+template <int Step, int... Lane>
+static inline void exchange(Vector& a, Vector& b, std::integer_sequence<int, Lane...>) {
+#ifdef __clang__
+  const Vector low = __builtin_shufflevector(a, b, (Lane & Step ? kLanes + Lane - Step : Lane)...);
+  b = __builtin_shufflevector(a, b, (Lane & Step ? kLanes + Lane : Lane + Step)...);
+#else
+  typedef int Numbers __attribute__((vector_size(kLanes * sizeof(int))));
+  const Vector low = __builtin_shuffle(a, b, Numbers{(Lane & Step ? kLanes + Lane - Step : Lane)...});
+  b = __builtin_shuffle(a, b, Numbers{(Lane & Step ? kLanes + Lane : Lane + Step)...});
+#endif
+  a = low;
+}
+
+template <int Step>
+static inline void exchange_all(Vector (&square)[kLanes]) {
+  for (int k = 0; k < kLanes; ++k)
+    if (!(k & Step)) exchange<Step>(square[k], square[k + Step], std::make_integer_sequence<int, kLanes>());
+  if constexpr (Step > 1) exchange_all<Step / 2>(square);
+}
+
+// to[n][m] = from[m][n] of a square of kLanes rows; rows are `width` and `wide` numbers apart.
+static inline void turn_square(const float* from, long width, float* to, long wide) {
+  Vector square[kLanes];
+  for (int k = 0; k < kLanes; ++k) square[k] = load(from + k * width);
+  exchange_all<kLanes / 2>(square);
+  for (int k = 0; k < kLanes; ++k) store(to + k * wide, square[k]);
+}
 
 // Rows of `width` numbers.
 struct Every {
