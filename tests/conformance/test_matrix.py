@@ -6,6 +6,8 @@ so that what else is to be seen of a cell is looked at in the same test.
 
 from __future__ import annotations
 
+import dataclasses
+
 import gymnasium as gym
 import jax
 import pytest
@@ -137,6 +139,14 @@ def test_one_lane_is_the_same_batches_and_so_the_same_bits():
     """With one slice of all environments, act and learn work on what they work on in one process."""
     cell = learned("ppo", "env | act | learn", "gymnasium", ring=1)
     assert same(cell.params, reference("ppo", "gymnasium", 1))
+
+
+@pytest.mark.slow
+def test_what_a_large_network_learns_does_not_depend_on_how_many_environments_an_act_has(monkeypatch):
+    """The values of such a network differ in their last bits between calls of 4 and of 8 environments."""
+    monkeypatch.setitem(ALGORITHMS, "large", dataclasses.replace(ALGORITHMS["ppo"], hidden=(256, 256)))
+    apart, together = (learned("large", plan, "gymnasium") for plan in ("env*2 | act | learn", "(env+act)*2 | learn"))
+    assert same(apart.params, together.params)
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)

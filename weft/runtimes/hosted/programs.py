@@ -3,8 +3,9 @@
 A step's act call gives the action and nothing else where it can: what learn wants remembered (log-probability, value)
 is then found for the whole unroll at once, inside learn's program, from what act saw and the noise it was handed. That
 makes the step's call much shorter, and the numbers do not depend on how environments were batched for inference. An
-act that carries something from step to step keeps its extras as it goes, and so does one of a large network, where a
-second look takes longer than what it saves (``worth_recalling``).
+act that carries something from step to step keeps its extras as it goes. Where nobody asks for the same numbers however
+environments are batched, so does one of a large network: its second look takes longer than what it saves
+(``worth_recalling``).
 """
 
 from __future__ import annotations
@@ -56,26 +57,26 @@ class ActPrograms(NamedTuple):
     recalls: bool  # a step's act leaves the extras out: they are found from a Recall
 
 
-def worth_recalling(algorithm: Algorithm) -> bool:
-    """Whether act's extras are found for a whole unroll at once, and not kept by each call.
+def can_recall(algorithm: Algorithm) -> bool:
+    """Whether act's extras can be found for a whole unroll at once: it carries nothing from step to step."""
+    return not jax.tree.leaves(algorithm.initial_carry())
 
-    Never where act has a carry. The same for everybody who has the algorithm, wherever it runs.
-    """
-    if jax.tree.leaves(algorithm.initial_carry()):
-        return False
+
+def worth_recalling(algorithm: Algorithm) -> bool:
+    """Whether that takes less time than to keep what each call gives, where it can be done."""
     return bool(sum(leaf.size for leaf in jax.tree.leaves(_params_of(algorithm))) <= SMALL)
 
 
 def act_programs(algorithm: Algorithm, layout: Layout, *, recalls: bool = True) -> ActPrograms:
     """The functions, to be compiled when they are first called.
 
-    Without ``recalls`` every act call gives its extras, as it must where params may change within an unroll; with it,
-    where that is not worth it.
+    Without ``recalls`` every act call gives its extras, as it must where params may change within an unroll. Where act
+    has a carry it always does.
     """
     params = _params_of(algorithm)
     structure = jax.tree.structure(params)
     start = algorithm.initial_carry()
-    recalls = recalls and worth_recalling(algorithm)
+    recalls = recalls and can_recall(algorithm)
     several = policy_view(timestep_schema(algorithm.spec.environment, 1))
     one = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype), several)
     number = jax.ShapeDtypeStruct((), jnp.int32)

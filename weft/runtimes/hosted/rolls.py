@@ -23,7 +23,7 @@ from weft.runtimes.compiled.rollout import Actor, broadcast, make_rollout
 from weft.runtimes.flow import Flow
 from weft.runtimes.hosted.blocks import all_valid, allocate_block, block_schema, unmarked
 from weft.runtimes.hosted.engine import Episodes, Roll, Rolled
-from weft.runtimes.hosted.programs import Recall, act_programs
+from weft.runtimes.hosted.programs import Recall, act_programs, worth_recalling
 from weft.runtimes.hosted.rolling import (
     RollingAct,
     Stepper,
@@ -38,7 +38,10 @@ from weft.runtimes.stage import States
 
 def make_roll(graph: Graph, source: EnvSource, layout: Layout, envs: int, seed: int) -> tuple[Roll, Segments]:
     """The roll that a graph's environment needs, and the pieces of the graph below it."""
-    acts = {actor.name: act_programs(actor.algorithm, layout) for actor in actors_of(graph)}
+    acts = {
+        actor.name: act_programs(actor.algorithm, layout, recalls=worth_recalling(actor.algorithm))
+        for actor in actors_of(graph)
+    }
     below = tuple(f.name for f in graph.fragments if not f.role.every_step)
     segments = Segments(graph, below, layout, acts if source.host is not None else {})
     if source.host is not None:

@@ -12,7 +12,7 @@ from weft.core.keys import env_keys, fragment_key
 from weft.core.types import Array, Tree
 from weft.runtimes.compiled.replicas import Layout
 from weft.runtimes.compiled.rollout import Actor
-from weft.runtimes.hosted.programs import act_programs
+from weft.runtimes.hosted.programs import act_programs, worth_recalling
 from weft.runtimes.hosted.unroll_buffer import UnrollBuffer
 from weft.runtimes.workers.layout.blueprint import Lane, Side
 from weft.runtimes.workers.unroll_writer import UnrollWriter
@@ -27,8 +27,9 @@ class ActingContext:
     def __init__(self, task: Task, side: Side, actor: Actor, *, each_step: bool) -> None:
         self.actor, self.algorithm, self.synchrony = actor, actor.algorithm, task.blueprint.synchrony
         self.context, self._seed = task.context(side), task.seed
-        # Where an unroll has one version of the params, its extras can be found for all of it at once.
-        recalls = self.synchrony.one_params or not each_step
+        # Where an unroll has one version of the params, its extras can be found for all of it at once. In lockstep they
+        # are: the numbers must not depend on how many environments an act has.
+        recalls = self.synchrony.one_params or (not each_step and worth_recalling(actor.algorithm))
         self.programs = act_programs(actor.algorithm, Layout((jax.local_devices()[0],)), recalls=recalls)
         self.weights = task.weights(side, actor.name)
 

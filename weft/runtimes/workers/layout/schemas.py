@@ -21,7 +21,7 @@ from weft.graph.split import split
 from weft.graph.stream import Delivery
 from weft.runtimes.actors import learner_of
 from weft.runtimes.hosted.blocks import block_schema
-from weft.runtimes.hosted.programs import worth_recalling
+from weft.runtimes.hosted.programs import can_recall
 from weft.runtimes.messages import Form, form_of
 from weft.runtimes.workers.layout.blueprint import Blueprint, Side, Wire
 from weft.streams.channel import ChannelSpec
@@ -37,7 +37,7 @@ class Schemas:
         self.graph = split(algorithm.whole_graph(), self.names)
         self._sized: dict[int, Graph] = {}
         self._forms: dict[tuple[str, str, int, bool], Form] = {}
-        self._worth: dict[str, bool] = {}  # by act: thousands of wires may come from one
+        self._recall: dict[str, bool] = {}  # by act: thousands of wires may come from one
 
     def sized(self, envs: int) -> Graph:
         """The graph for some number of environments."""
@@ -102,10 +102,10 @@ class Schemas:
         if not wire.samples or not fragment.role.every_step or not self.blueprint.synchrony.one_params:
             return False
         writer, reader = self.blueprint.sides[wire.writer], self.blueprint.sides[wire.readers[0]]
-        if wire.source not in self._worth:
-            self._worth[wire.source] = worth_recalling(fragment.code)
-        if not self._worth[wire.source] or (self.pure_env and len(writer.fragments) > 1):
-            return False  # a compiled rollout keeps its extras as it goes
+        if wire.source not in self._recall:
+            self._recall[wire.source] = can_recall(fragment.code)
+        if not self._recall[wire.source] or (self.pure_env and len(writer.fragments) > 1):
+            return False  # what remembers keeps its extras as it goes, and so does a compiled rollout
         head = self.graph.fragment(reader.fragments[-1])
         learner = learner_of(self.graph, wire.source)
         reads = {s.source for s in self.graph.into(head.name) if s.delivery is Delivery.LATEST}
