@@ -1,10 +1,10 @@
 """Trained steps per second by the number of env workers: ``python -m benchmarks.scaling [--workers 1 2 4 …]``.
 
-For a machine with many cores and a GPU. Each plan runs as a user would run it; beside it what as many processes reach
-by stepping alone, measured in the same call before and after (the mean counts): the same slices of environments in
-turn, with random actions, since a game that is played costs more than one that stands still. ``busy`` is the share of
-its time that a stage's sides worked, ``GPU`` the card's own utilisation (nvidia-smi), sampled while the run was steady.
-One run of each: no spread.
+For a machine with many cores and a GPU. Each plan runs as a user would run it; its limit is what as many processes
+reach by stepping alone, measured right before the run and right after it (the mean counts, since limits drift): the
+same slices of environments in turn, with random actions, since a game that is played costs more than one that stands
+still. ``busy`` is the share of its time that a stage's sides worked, ``GPU`` the card's own utilisation (nvidia-smi),
+sampled while the run was steady. With ``--rounds`` plans take turns, and shares have a median and a spread.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import itertools
 import json
 import multiprocessing
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -133,13 +134,28 @@ def measure(name: str, plan: str, workers: int, flags: argparse.Namespace) -> di
     missing = samples["produced"] - samples["trained"] - samples["in_flight"] - sum(samples["dropped"].values())
     return {
         "plan": plan,
-        "rate": steady_rate(told, envs * UNROLL),
+        "rate": steady_rate(told, envs * UNROLL) or float("nan"),
         "busy": busy,
         "gpu": gpu,
         "dropped": samples["dropped"],
         "missing": missing,
         "start": summary["compile_seconds"],
     }
+
+
+def beside_limits(name: str, workers: int, flags: argparse.Namespace) -> list[dict[str, Any]]:
+    """The runs of all plans in turns, each with its ``limits``, and with its ``share`` of their mean where it ran."""
+    before, found = stepping(name, flags.envs, workers, 3.0, flags.ring), []
+    for k in range(flags.rounds):
+        for plan in reversed(flags.plans) if k % 2 else flags.plans:
+            one = measure(name, PLANS[plan].format(n=workers), workers, flags)
+            after = stepping(name, flags.envs, workers, 3.0, flags.ring)
+            told = {"environment": name, "workers": workers, "limits": (before, after)}
+            if "rate" in one:
+                told["share"] = one["rate"] / ((before + after) / 2)
+            found.append({**one, **told})
+            before = after
+    return found
 
 
 def main(arguments: list[str]) -> int:
@@ -152,6 +168,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--ring", type=int, default=3)
     parser.add_argument("--max-lag", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--json", type=Path)
     flags = parser.parse_args(arguments)
     print(machine.describe(), flush=True)
@@ -159,17 +176,15 @@ def main(arguments: list[str]) -> int:
     for name in flags.environments:
         flags.rates = {name: stepping(name, flags.envs, 1, 1.0, flags.ring)}
         for workers in flags.workers:
-            limits = [stepping(name, flags.envs, workers, 3.0, flags.ring)]
-            runs = [measure(name, PLANS[plan].format(n=workers), workers, flags) for plan in flags.plans]
-            limits.append(stepping(name, flags.envs, workers, 3.0, flags.ring))
-            limit = sum(limits) / 2
-            told = ", ".join(f"{rate:,.0f}" for rate in limits)
-            print(f"{name}: {workers} × {flags.envs}: stepping alone {limit:,.0f} ({told})", flush=True)
-            for found in runs:
-                rate = found.get("rate") or float("nan")
-                share = rate / limit
-                outcomes.append({"environment": name, "workers": workers, "limits": limits, **found, "share": share})
-                print(f"  {found['plan']:<28} {rate:>9,.0f}  {share:.2f} of it  {found}", flush=True)
+            found = beside_limits(name, workers, flags)
+            outcomes += found
+            for plan in dict.fromkeys(one["plan"] for one in found):
+                of_it = [one for one in found if one["plan"] == plan]
+                shares = [one["share"] for one in of_it if "share" in one] or [float("nan")]
+                spread = f"{statistics.median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f})"
+                print(f"{name}, {workers} × {flags.envs}: {plan:<28} {spread} of its limit", flush=True)
+                for one in of_it:
+                    print(f"    {one}", flush=True)
     if flags.json:
         flags.json.write_text(json.dumps(outcomes, indent=1))
     return 0
