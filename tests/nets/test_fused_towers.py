@@ -93,7 +93,7 @@ SPACES = {"vector": Box((5,)), "tree": {"a": Box((2, 3)), "b": (Discrete(4), Box
     ("space", "deviation", "hidden"),
     [
         pytest.param("vector", None, (16, 32), marks=pytest.mark.slow),
-        ("tree", 0.5, (16,)),
+        pytest.param("tree", 0.5, (16,), marks=pytest.mark.slow),
         ("vector", 0.5, (20,)),
     ],
 )
