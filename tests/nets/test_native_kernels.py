@@ -188,6 +188,27 @@ def test_a_network_takes_images_in_other_numbers_all_the_same():
     )
 
 
+def test_an_image_of_rows_and_columns_alone_goes_through_them(monkeypatch):
+    net = actor_critic(Box((84, 84), "uint8", 0, 255), 3)
+    params, (images, _) = net.init(jax.random.key(0)), made(Shape((84, 84, 1), NATURE), 4)
+
+    def found():
+        def of(params):
+            out = net.batch(params, images[..., 0])
+            return (out[0] ** 2).sum() + (out[1] ** 2).sum()
+
+        traced = jax.jit(jax.value_and_grad(of)).trace(params)
+        return str(traced.jaxpr), traced.lower().compile()(params)
+
+    jaxpr, by_kernels = found()
+    assert "weft_convolve_back" in jaxpr
+    monkeypatch.setattr(library, "available", lambda: False)
+    jaxpr, by_layers = found()
+    assert "weft_convolve" not in jaxpr
+    for one, other in zip(*(jax.tree.leaves(x) for x in (by_kernels, by_layers)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5 * (1 + np.abs(other).max()))
+
+
 # ---- how the library comes to be there ------------------------------------------------------------------------------
 
 
