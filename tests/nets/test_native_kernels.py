@@ -147,7 +147,15 @@ def test_replicas_on_devices_of_one_process():
 
 def test_layers_that_do_not_fill_vectors_are_left_to_xla():
     assert not fits(Shape((10, 10, 2), (Layer(5, 3, 1),)))
-    assert not fits(Shape((10, 10, 2), (Layer(16, 11, 1),)))
+
+
+@pytest.mark.parametrize("image", [(10, 2, 2), (2, 10, 2), (1, 1, 2)], ids=str)
+def test_images_that_are_smaller_than_a_filter_are_left_to_xla(image):
+    assert not fits(Shape(image, (Layer(16, 3, 1),)))
+
+
+def test_a_layer_with_nothing_to_see_is_left_to_xla():
+    assert not fits(Shape((9, 9, 2), (Layer(16, 7, 1), Layer(16, 5, 1), Layer(16, 1, 1))))
 
 
 def test_what_is_not_a_number_stays_so():
