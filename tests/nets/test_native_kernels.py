@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +21,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from weft.core.specs import Box
 from weft.nets.actor_critic import actor_critic
-from weft.nets.native import library
+from weft.nets.native import library, own_files
 from weft.nets.native.convolution import Layer, Shape, convolutions, fits, takes
 
 pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="the kernels are for CPUs")
@@ -229,10 +232,11 @@ def fresh(monkeypatch, tmp_path):
     return tmp_path
 
 
-def compiler(folder, body):
+def compiler(folder, body, version="echo mine 1.0"):
     """A program that is asked to compile; the last of its arguments is where to."""
     path = folder / "compiler"
-    path.write_text(f"#!/bin/sh\nfor last; do :; done\n{body}\n")
+    asked = f'[ "$last" = --version ] && {{ {version}; exit; }}'
+    path.write_text(f"#!/bin/sh\nfor last; do :; done\n{asked}\n{body}\n")
     path.chmod(0o700)
     return str(path)
 
@@ -279,6 +283,80 @@ def test_of_several_processes_one_compiles(fresh, monkeypatch):
     assert said.read_text() == "once\n" * (len(library.SOURCES) + 1)  # each source, and then all of them are joined
 
 
+def test_a_library_that_is_there_is_loaded_while_another_process_has_the_lock(fresh, monkeypatch):
+    monkeypatch.setenv("CXX", compiler(fresh, f"cp {compiled_of_the_suite()} $last"))
+    assert library.trouble.__wrapped__() == ""
+    with lock_of_another() as folder, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(library.trouble.__wrapped__)
+        try:
+            assert waiting.result(timeout=20) == ""
+        finally:
+            os.close(folder)
+
+
+def test_a_process_that_hangs_with_the_lock_is_not_waited_for_for_ever(fresh, monkeypatch):
+    monkeypatch.setenv("CXX", compiler(fresh, f"cp {compiled_of_the_suite()} $last"))
+    monkeypatch.setattr(library, "SECONDS", 1.0)
+    with lock_of_another() as folder, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(library.trouble.__wrapped__)
+        try:
+            assert waiting.result(timeout=20) == ""
+        finally:
+            os.close(folder)
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS], ids=errno.errorcode.get)
+def test_where_files_cannot_be_locked_it_is_done_without(number, fresh, monkeypatch):
+    def flock(*given):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(library.fcntl, "flock", flock)
+    monkeypatch.setenv("CXX", compiler(fresh, f"cp {compiled_of_the_suite()} $last"))
+    assert library.trouble.__wrapped__() == ""
+
+
+@pytest.mark.parametrize("left", [0, 100, 0.5, 0.99], ids=str)
+def test_a_file_that_is_broken_is_made_again(left, fresh, monkeypatch):
+    whole = Path(compiled_of_the_suite()).read_bytes()
+    monkeypatch.setenv("CXX", compiler(fresh, f"cp {compiled_of_the_suite()} $last"))
+    assert library.trouble.__wrapped__() == ""
+    path = compiled_already()
+    path.unlink()  # this process has loaded it
+    path.write_bytes(whole[: left if isinstance(left, int) else int(left * len(whole))])
+    path.chmod(0o600)
+    code = "from weft.nets.native import library; assert library.available(), library.trouble()"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert path.read_bytes() == whole
+
+
+def test_what_cannot_be_loaded_as_it_is_made_is_not_made_again_each_time(fresh, monkeypatch):
+    said = fresh / "said"
+    monkeypatch.setenv("CXX", compiler(fresh, f"echo once >> {said}; echo nonsense > $last"))
+    for _ in range(3):
+        assert "is no library" in library.trouble.__wrapped__()
+    assert said.read_text() == "once\n" * (len(library.SOURCES) + 1)
+
+
+def test_a_library_is_on_the_disk_before_its_name(fresh, monkeypatch):
+    done = []
+
+    def noting(name):
+        real = getattr(os, name)
+
+        def noted(*given):
+            what = os.readlink(f"/proc/self/fd/{given[0]}") if name == "fsync" else str(given[1])
+            done.append((name, Path(what).name))
+            return real(*given)
+
+        return noted
+
+    for name in ("fsync", "replace"):
+        monkeypatch.setattr(library.os, name, noting(name))
+    monkeypatch.setenv("CXX", compiler(fresh, f"cp {compiled_of_the_suite()} $last"))
+    assert library.trouble.__wrapped__() == ""
+    assert done == [("fsync", "whole"), ("replace", compiled_already().name), ("fsync", "kernels")]
+
+
 def test_code_that_others_could_have_written_is_not_loaded(fresh, monkeypatch):
     monkeypatch.setenv("CXX", compiler(fresh, f"cp {compiled_of_the_suite()} $last"))
     assert library.trouble.__wrapped__() == ""
@@ -291,8 +369,81 @@ def test_code_that_others_could_have_written_is_not_loaded(fresh, monkeypatch):
     assert "is not this user's alone" in library.trouble.__wrapped__()
 
 
+def closed_again(path, mode):
+    """Load while ``path`` has this mode; what is said."""
+    before = stat.S_IMODE(path.stat().st_mode)
+    path.chmod(mode)
+    try:
+        return library.trouble.__wrapped__()
+    finally:
+        path.chmod(before)
+
+
+def test_a_folder_that_others_could_exchange_is_not_loaded_from(fresh, monkeypatch):
+    monkeypatch.setenv("CXX", compiler(fresh, f"cp {compiled_of_the_suite()} $last"))
+    assert library.trouble.__wrapped__() == ""
+    for on_the_way in (fresh / "cache" / "weft", fresh / "cache", fresh):
+        assert f"{on_the_way} is not this user's alone" in closed_again(on_the_way, 0o777)
+        assert closed_again(on_the_way, 0o1777) == "", "a sticky one, as /tmp is"
+        assert closed_again(on_the_way, 0o775) == "", "of the user's own group"
+    monkeypatch.setattr(os, "getegid", lambda: fresh.stat().st_gid + 1)
+    assert f"{fresh} is not this user's alone" in closed_again(fresh, 0o775)
+    assert library.trouble.__wrapped__() == ""
+
+
+def test_a_link_is_followed_where_nobody_else_can_turn_it(fresh, monkeypatch):
+    monkeypatch.setenv("CXX", compiler(fresh, f"cp {compiled_of_the_suite()} $last"))
+    elsewhere, link = fresh / "elsewhere" / "cache", fresh / "cache"
+    elsewhere.mkdir(parents=True)
+    link.symlink_to("elsewhere/cache")
+    assert library.trouble.__wrapped__() == ""
+    assert list(elsewhere.glob("weft/kernels/*.so"))
+    for place in (elsewhere, elsewhere.parent):
+        assert f"{place} is not this user's alone" in closed_again(place, 0o777)
+    if os.geteuid() == 0:
+        os.lchown(link, 12345, -1)
+        assert f"{link} is not this user's alone (user 12345's" in library.trouble.__wrapped__()
+
+
+def test_what_was_looked_at_is_loaded_though_another_folder_is_put_in_its_place(fresh, monkeypatch):
+    """As somebody could who can rename a folder on the way to it."""
+    monkeypatch.setenv("CXX", compiler(fresh, f"cp {compiled_of_the_suite()} $last"))
+    assert library.trouble.__wrapped__() == ""
+    path, loaded = compiled_already(), []
+
+    def loading(name):
+        path.parent.rename(fresh / "aside")
+        path.parent.mkdir()
+        path.write_text("another's")
+        loaded.append(Path(name).read_bytes())
+
+    monkeypatch.setattr(library.ctypes, "CDLL", loading)
+    own_files.load(path)
+    assert loaded == [Path(compiled_of_the_suite()).read_bytes()]
+
+
+def test_a_library_that_is_a_link_is_not_loaded(fresh, monkeypatch):
+    monkeypatch.setenv("CXX", compiler(fresh, f"cp {compiled_of_the_suite()} $last"))
+    assert library.trouble.__wrapped__() == ""
+    path = compiled_already()
+    path.rename(fresh / "other")
+    path.symlink_to(fresh / "other")
+    with pytest.raises(OSError, match="symbolic link"):
+        own_files.load(path)
+
+
+@contextmanager
+def lock_of_another():
+    """Another process's lock, as it seems; it goes when the descriptor is closed."""
+    folder = library.folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    yield descriptor
+
+
 def compiled_of_the_suite():
     """The library that this process has loaded."""
     assert library.available()
     lines = Path("/proc/self/maps").read_text().splitlines()
-    return next(line.split()[-1] for line in lines if "/weft/kernels/" in line)
+    return next(line.split()[-1] for line in lines if "/weft/kernels/" in line and not line.endswith(" (deleted)"))
