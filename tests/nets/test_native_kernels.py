@@ -357,6 +357,16 @@ def test_a_library_is_on_the_disk_before_its_name(fresh, monkeypatch):
     assert done == [("fsync", "whole"), ("replace", compiled_already().name), ("fsync", "kernels")]
 
 
+def test_a_compiler_in_quotes_that_do_not_end_is_quoted(fresh, monkeypatch):
+    monkeypatch.setenv("CXX", "g++ '-O3")
+    assert library.trouble.__wrapped__().startswith("CXX=g++ '-O3 is no command (No closing quotation)")
+
+
+def test_what_a_compiler_says_need_not_be_text(fresh, monkeypatch):
+    monkeypatch.setenv("CXX", compiler(fresh, r"printf '\377 no' >&2; exit 1", r"printf '\377'"))
+    assert library.trouble.__wrapped__().endswith("failed: \N{REPLACEMENT CHARACTER} no")
+
+
 def test_code_that_others_could_have_written_is_not_loaded(fresh, monkeypatch):
     monkeypatch.setenv("CXX", compiler(fresh, f"cp {compiled_of_the_suite()} $last"))
     assert library.trouble.__wrapped__() == ""

@@ -160,7 +160,10 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _compiler() -> list[str]:
-    asked = shlex.split(os.environ.get("CXX", ""))
+    try:
+        asked = shlex.split(os.environ.get("CXX", ""))
+    except ValueError as error:
+        raise _CannotCompile(f"CXX={os.environ['CXX']} is no command ({error}): quote it as for a shell") from error
     found = next((path for name in (asked[:1] or COMPILERS) if (path := shutil.which(name))), None)
     if found is None:
         raise _CannotCompile(f"no C++ compiler ({' or '.join(asked[:1] or COMPILERS)}); apt install g++, say, or CXX=…")
@@ -223,7 +226,8 @@ def _run(command: list[str]) -> None:
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=SECONDS,
             check=False,
         )
