@@ -8,6 +8,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -365,6 +366,32 @@ def test_a_compiler_in_quotes_that_do_not_end_is_quoted(fresh, monkeypatch):
 def test_what_a_compiler_says_need_not_be_text(fresh, monkeypatch):
     monkeypatch.setenv("CXX", compiler(fresh, r"printf '\377 no' >&2; exit 1", r"printf '\377'"))
     assert library.trouble.__wrapped__().endswith("failed: \N{REPLACEMENT CHARACTER} no")
+
+
+def test_compilers_behind_one_wrapper_are_told_apart(fresh):
+    version = f"cat {fresh / 'version'} 2>/dev/null || {{ echo never; exit 1; }}"
+    wrapper = [compiler(fresh, "", version)]
+    silent = library._identity(wrapper)
+    (fresh / "version").write_text("g++ 12")
+    twelve = library._identity(wrapper)
+    (fresh / "version").write_text("g++ 13")
+    assert len({silent, twelve, library._identity(wrapper)}) == 3
+    assert library._version([str(fresh / "nothing")]) == library._version(["false"]) == ""
+
+
+def test_what_was_not_used_for_long_is_removed_when_another_is_compiled(fresh, monkeypatch):
+    folder = library.folder()
+    folder.mkdir(mode=0o700, parents=True)
+    days = {"read.so": (1, 90), "written.so": (90, 1), "old.so": (31, 31), "old.refused": (31, 31), "old.txt": (90, 90)}
+    days |= {"tmpold": (2, 2), "tmpnew": (0, 0)}
+    for name, ago in days.items():
+        (folder / name).mkdir() if name.startswith("tmp") else (folder / name).touch()
+        os.utime(folder / name, tuple(time.time() - 86_400 * one for one in ago))
+    monkeypatch.setenv("CXX", compiler(fresh, f"cp -p {compiled_of_the_suite()} $last; touch -d '1 year ago' $last"))
+    assert library.trouble.__wrapped__() == ""
+    left = {path.name for path in folder.iterdir()}
+    assert sorted(Path(name).suffix for name in left - set(days)) == ["", ".so"], "the lock, and what was compiled"
+    assert left & set(days) == {"read.so", "written.so", "old.txt", "tmpnew"}
 
 
 def test_code_that_others_could_have_written_is_not_loaded(fresh, monkeypatch):

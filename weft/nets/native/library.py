@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -39,6 +39,8 @@ FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-w")
 COMPILERS = ("c++", "g++", "clang++")
 SECONDS = 300.0
 """How long a compiler may take, and how long another process that compiles is waited for."""
+UNUSED_DAYS, UNFINISHED_DAYS = 30.0, 1.0
+"""After so long without use a library is removed, and what a killed compilation left: when the next is compiled."""
 OFF = "WEFT_NATIVE"
 """``WEFT_NATIVE=0`` does without the kernels."""
 
@@ -172,12 +174,23 @@ def _compiler() -> list[str]:
 
 def _identity(compiler: list[str]) -> str:
     """A name for what this compiler makes of these sources on this processor."""
-    looked = os.stat(os.path.realpath(compiler[0]))
-    parts = [*compiler, looked.st_size, looked.st_mtime_ns, *FLAGS, jaxlib.version.__version__, _processor()]
+    program = os.path.realpath(compiler[0])
+    looked = os.stat(program)
+    known = [program, looked.st_size, looked.st_mtime_ns, _version(compiler)]  # it may be a wrapper of any compiler
+    parts = [*compiler, *known, *FLAGS, jaxlib.version.__version__, _processor()]
     told = hashlib.sha256(repr(parts).encode())
     for name in (*SOURCES, *HEADERS):
         told.update((Path(__file__).parent / name).read_bytes())
     return told.hexdigest()[:24]
+
+
+def _version(compiler: list[str]) -> str:
+    """What it says of itself; empty where it does not."""
+    try:
+        done = _ran([*compiler, "--version"], 10.0)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return "" if done.returncode else done.stdout
 
 
 def _processor() -> str:
@@ -206,6 +219,7 @@ def _compile(compiler: list[str], path: Path) -> None:
         _sync(whole)  # before the name points at it: a power loss may not leave half of it
         os.replace(whole, path)
     _sync(path.parent)
+    _remove_unused(path)
 
 
 def _sync(path: str | Path) -> None:
@@ -220,18 +234,36 @@ def _sync(path: str | Path) -> None:
         os.close(descriptor)
 
 
+def _remove_unused(path: Path) -> None:
+    """Remove what other compilers, versions and processors needed, and what was left half made; but ``path`` stays."""
+    for other in path.parent.iterdir():
+        with suppress(OSError):  # another process removes it too
+            seen = other.lstat()
+            days = (time.time() - max(seen.st_atime, seen.st_mtime)) / 86_400
+            if other.suffix in (".so", ".refused") and other != path and days > UNUSED_DAYS:
+                other.unlink()
+            elif other.name.startswith(tempfile.gettempprefix()) and days > UNFINISHED_DAYS:
+                shutil.rmtree(other)
+
+
 def _run(command: list[str]) -> None:
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=SECONDS,
-            check=False,
-        )
+        done = _ran(command, SECONDS)
     except subprocess.TimeoutExpired as error:
         raise _CannotCompile(f"{command[0]} took longer than {SECONDS:.0f} s") from error
     if done.returncode:
         raise _CannotCompile(f"{shlex.join(command)} failed: {done.stderr.strip()[-500:]}")
+
+
+def _ran(command: list[str], seconds: float) -> subprocess.CompletedProcess[str]:
+    """In English; bytes that are no text are left out of what it says."""
+    return subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        env=os.environ | {"LC_ALL": "C"},
+        timeout=seconds,
+        check=False,
+    )
