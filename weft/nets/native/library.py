@@ -60,8 +60,8 @@ def available() -> bool:
 def set_aside() -> Iterator[None]:
     """What is traced within has no kernels in it: programs that are to run elsewhere.
 
-    But a function of ``jax.jit`` that was traced before, with arguments of the same shapes, is not traced again: kernels
-    that are in it stay. Who uses this looks for them in what was traced (``runtimes/policies/export_trace.py``).
+    But a function of ``jax.jit`` that was traced before, with arguments of the same shapes, is not traced again: its
+    kernels stay in it. Look for them in what was traced (``runtimes/policies/export_trace.py``).
     """
     token = _SET_ASIDE.set(True)
     try:
