@@ -48,7 +48,7 @@ def test_doctor(weft: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended.code == 0
     assert ended.out.endswith("All that `weft train` needs is here.\n")
     assert " × cpu (cpu)" in ended.out
-    assert "compiled for this CPU" in ended.out
+    assert "compiled for this CPU, for images, SAC, TD3 and IQL, in " in " ".join(ended.out.split())
     monkeypatch.setattr(doctor, "NEEDED", ("jax", "no-such-package"))
     monkeypatch.setattr(doctor, "SHARED", 1 << 60)
     monkeypatch.setattr(kernels, "trouble", lambda: "no C++ compiler")
@@ -57,6 +57,7 @@ def test_doctor(weft: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended.code == 1
     assert found["bad", "packages"] == "pip install no-such-package"
     assert "three times the time" in found["note", "kernels"]
+    assert "IQL" in found["note", "kernels"]
     assert found["note", "shared memory"] == "docker run --shm-size 2g; or --channel ipc"
 
 

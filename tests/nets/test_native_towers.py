@@ -158,6 +158,7 @@ def test_what_is_not_a_number_stays_so():
         (lambda stacks, x: ((stacks[0][:1] * 2, stacks[1]), x), "layers that follow each other"),
         (lambda stacks, x: (jax.tree.map(jnp.bfloat16, stacks), x), "float32 is expected, and there is bfloat16"),
         (lambda stacks, x: (stacks, x.astype(np.float64)), "float64"),
+        (lambda stacks, x: made((CRITICS[0], (4, 9_000)), 3), "a hidden layer at least is expected"),
         (lambda stacks, x: (made(((0, 256, 256, 1),), 2)[0], x[:, :0]), "layers that follow"),
     ],
 )

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from weft.ops.optimizers import LARGE, as_vector, bounded_optimizer
+from weft.ops.optimizers import LARGE_PARAMS, as_vector, bounded_optimizer
 
 
 def gradients(sizes, steps=20):
@@ -56,7 +56,7 @@ def test_weights_decay_by_their_share_of_the_rate():
 
 
 def test_a_small_network_is_one_vector_and_a_large_one_is_left_as_it_is():
-    small, large = [jnp.ones((3, 4)), jnp.zeros(4)], [jnp.ones(LARGE), jnp.zeros(1)]
+    small, large = [jnp.ones((3, 4)), jnp.zeros(4)], [jnp.ones(LARGE_PARAMS), jnp.zeros(1)]
     vector, back = as_vector(small)
     assert vector.shape == (16,)
     assert [leaf.shape for leaf in back(2 * vector)] == [(3, 4), (4,)]

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from weft.ops.shuffling import LARGE, over_minibatches, random_order
+from weft.ops.shuffling import LARGE_ROW_BYTES, over_minibatches, random_order
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 1000, 4096])
@@ -38,7 +38,7 @@ def test_neighbours_part():
 def test_minibatches_are_the_shuffled_samples_whether_their_rows_are_small_or_large(count):
     samples = {
         "small": np.arange(8 * 3, dtype=np.float32).reshape(8, 3),
-        "large": np.arange(8 * LARGE, dtype=np.int32).reshape(8, LARGE),
+        "large": np.arange(8 * LARGE_ROW_BYTES, dtype=np.int32).reshape(8, LARGE_ROW_BYTES),
         "number": np.arange(8),
     }
     key = jax.random.key(5)

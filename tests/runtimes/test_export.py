@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -18,6 +19,7 @@ from toys import SMALL, Masked
 import weft
 from weft.core.errors import ConfigError, RunError, UnknownName
 from weft.envs.registry import open_environment
+from weft.nets.native import library
 from weft.runtimes.policies.export import export_policy
 from weft.runtimes.policies.export_check import check_export, draw, load_exported
 from weft.runtimes.policies.export_program import CannotBeProgram, as_program
@@ -124,6 +126,37 @@ CASES = {
     "dqn": ("dqn", "weft:CartPole-v1", {"dueling": True}),
     "sac": ("sac", "weft:Pendulum-v1", {}),
 }
+
+
+class Jitted(weft.SAC):
+    """Its network is called by a function that jax.jit keeps as it was traced first."""
+
+    def greedy(self, params, carry, timestep):
+        return weft.Acted(self.actions.mode(self.forward(params, timestep.observation[None])[0]), carry)
+
+    @functools.cached_property
+    def forward(self):
+        def forward(params, observation):
+            return self.output(params, observation)
+
+        return jax.jit(forward)
+
+
+@pytest.mark.skipif(not library.available(), reason=library.trouble())
+def test_a_network_that_was_traced_with_kernels_is_refused_with_its_function(monkeypatch):
+    source = open_environment("weft:Pendulum-v1")
+
+    def made():
+        algorithm = Jitted(hidden=(256, 256)).bind(weft.Spec(source.spec, 4, 10))
+        return Policy(algorithm, jax.device_get(algorithm.init(jax.random.key(1)).params))
+
+    assert trace(made(), "greedy").any_batch, "it is traced here for the first time, without kernels"
+    policy = made()
+    assert "weft_towers" in str(jax.make_jaxpr(policy.algorithm.forward)(policy.params, np.zeros((1, 3), np.float32)))
+    with pytest.raises(
+        ConfigError, match=r"policy of Jitted: 'forward' was traced before, with weft_towers.*WEFT_NATIVE=0"
+    ):
+        trace(policy, "greedy")
 
 
 def questions(policy, steps=6, rows=5):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from weft.runtimes.workers.brought import LARGE, Brought
+from weft.runtimes.workers.brought import LARGE_ARRAY_BYTES, Brought
 from weft.streams.channel import Message, Stamp
 
 LEG = ("act", "unroll")
 
 
 def message(sequence: int) -> Message:
-    large, small = np.full(LARGE, sequence % 256, np.uint8), np.full(3, sequence, np.int32)
+    large, small = np.full(LARGE_ARRAY_BYTES, sequence % 256, np.uint8), np.full(3, sequence, np.int32)
     return Message(Stamp(sequence=sequence), [large, small], sequence)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from weft.core.delivery import Delivery
+from weft.core.errors import ChannelClosed
 from weft.runtimes.synchrony import synchrony
 from weft.runtimes.workers import collector as collector_module
 from weft.runtimes.workers.collector import Collector
@@ -338,3 +339,20 @@ def test_in_lockstep_nothing_is_looked_at(table):
         t.send(lane)
     assert t.collect() is not None
     assert t.collector.look() == []
+
+
+def test_a_writer_that_closed_is_seen_by_the_next_batch_and_not_by_a_look_ahead():
+    """A look may be in the middle of a learn call: what was collected is trained on, and the close is raised then."""
+    table = Table(2)
+    table.send(0)
+    table.send(1)
+    assert table.collect() == [(0, 0), (1, 0)]
+    table.send(1)
+    for writer in table.writers:
+        writer.writer.close()
+    assert [message.stamp.producer for message in table.collector.look()] == [1]
+    table.train()
+    assert [message.stamp.producer for message in table.collector.look()] == [1], "and again: nothing is forgotten"
+    assert table.counted(Fate.TRAINED) == 2 * STEPS
+    with pytest.raises(ChannelClosed):
+        table.collect(1)

@@ -568,7 +568,7 @@ def test_the_same_holds_where_messages_are_sent_to_a_device_ahead(first, monkeyp
         sent.extend(messages)
 
     monkeypatch.setattr(learn_side, "pays", lambda replicas: True)
-    monkeypatch.setattr(brought, "LARGE", 1)
+    monkeypatch.setattr(brought, "LARGE_ARRAY_BYTES", 1)
     monkeypatch.setattr(Brought, "bring", counted)
     plan, algorithm = PLANS["two lanes"]
     for kill in range(first, whole_run(plan, algorithm, forgets=False) + 1, 4):

@@ -137,9 +137,9 @@ def _kernels() -> Finding:
     from weft.nets.native import library
 
     if why := library.trouble():
-        cost = "XLA convolves images in about three times the time, and SAC and TD3 learn in 1.15 times theirs"
+        cost = "XLA convolves images in three times the time; SAC and TD3 learn in 1.15 times theirs, IQL is slower too"
         return Finding("note", "kernels", f"none: {why}", cost)
-    return Finding("ok", "kernels", f"compiled for this CPU, in {library.folder()}")
+    return Finding("ok", "kernels", f"compiled for this CPU, for images, SAC, TD3 and IQL, in {library.folder()}")
 
 
 def _machine(root: Path) -> Iterator[Finding]:

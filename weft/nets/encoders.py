@@ -71,8 +71,9 @@ class CNN(nn.Module):
         weights = [Convolution(layer.features, layer.size)(n) for layer, n in zip(layers, channels, strict=False)]
         shape = Shape((image[0], image[1], image[2]), layers, planes=_channels_first(self.shape))
         x = x.reshape((-1, *self.shape))  # convolutions take exactly one batch axis
-        if self.whole and fits(shape) and takes(shape, x, weights) and library.available():
-            x = convolutions(shape, x, weights)
+        seen = x if shape.planes else x.reshape((-1, *shape.image))  # [H, W] has one channel
+        if self.whole and fits(shape) and takes(shape, seen, weights) and library.available():
+            x = convolutions(shape, seen, weights)
         else:
             x = self._by_xla(channels_last(x, self.shape), weights, layers)
         x = jax.nn.relu(dense(512 if large else 128, float(np.sqrt(2)), self.whole)(x))

@@ -48,8 +48,8 @@ def bounded_by(norm: float) -> optax.GradientTransformation:
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
 
-LARGE = 50_000
-"""Numbers of a network whose leaves are left apart."""
+LARGE_PARAMS = 50_000
+"""Params of a network above which its leaves are left apart."""
 OPTIMIZERS: dict[str, Callable[[optax.Schedule], optax.GradientTransformation]] = {
     "adam": adam,
     "radam": partial(optax.radam, eps=1e-5),
@@ -86,6 +86,6 @@ def as_vector(tree: Tree) -> tuple[Tree, Callable[[Tree], Tree]]:
     A large network is left as it is: on a CPU, cutting and joining its numbers takes as long as what is done with them,
     and where long vectors happen to lie in memory made a learn call of SAC take 7.5 ms or 20 ms.
     """
-    if sum(leaf.size for leaf in jax.tree.leaves(tree)) > LARGE:
+    if sum(leaf.size for leaf in jax.tree.leaves(tree)) > LARGE_PARAMS:
         return tree, lambda tree: tree
     return ravel_pytree(tree)

@@ -12,7 +12,7 @@ from weft.core.types import Tree
 
 State = TypeVar("State")
 Gave = TypeVar("Gave")
-LARGE = 1024
+LARGE_ROW_BYTES = 1024
 """Bytes of a row that are copied once, and not shuffled first and cut later."""
 
 
@@ -44,7 +44,7 @@ def over_minibatches(
     def cut(x: jax.Array) -> jax.Array:
         return x.reshape((count, -1, *x.shape[1:]))
 
-    large = [x.size // x.shape[0] * x.dtype.itemsize >= LARGE for x in leaves]
+    large = [x.size // x.shape[0] * x.dtype.itemsize >= LARGE_ROW_BYTES for x in leaves]
     picked = [cut(order if is_large else x[order]) for x, is_large in zip(leaves, large, strict=True)]
 
     def one(state: State, rows: list[jax.Array]) -> tuple[State, Gave]:

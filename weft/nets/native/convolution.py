@@ -37,13 +37,18 @@ class Shape(NamedTuple):
     planes: bool = False
 
     @property
-    def outputs(self) -> tuple[int, ...]:
-        """How many numbers each layer gives for an image."""
+    def sides(self) -> tuple[tuple[int, int], ...]:
+        """Rows and columns of what each layer gives; below 1 where its filters are larger than what comes in."""
         (rows, columns, _), found = self.image, []
         for layer in self.layers:
             rows, columns = ((n - layer.size) // layer.stride + 1 for n in (rows, columns))
-            found.append(rows * columns * layer.features)
+            found.append((rows, columns))
         return tuple(found)
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """How many numbers each layer gives for an image."""
+        return tuple(r * c * layer.features for (r, c), layer in zip(self.sides, self.layers, strict=True))
 
     @property
     def numbers(self) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -53,7 +58,8 @@ class Shape(NamedTuple):
 
 def fits(shape: Shape) -> bool:
     """Whether the kernels can compute it."""
-    return all(layer.features % LANES == 0 for layer in shape.layers) and min(shape.outputs) > 0
+    whole_vectors = all(layer.features % LANES == 0 for layer in shape.layers)
+    return whole_vectors and all(min(sides) > 0 for sides in shape.sides)
 
 
 def takes(shape: Shape, images: jax.Array, weights: Sequence[tuple[jax.Array, jax.Array]]) -> bool:

@@ -2,12 +2,13 @@
 
 Compiling takes some three seconds, and what comes of it knows this processor's vectors, so it is kept under a name that
 has the sources, the compiler, jaxlib and the processor in it. Of several processes that want it at once, one compiles.
-What is loaded is code: the file and its folder must be the user's own, and nobody else may write to them.
+What is loaded is code: nobody else can have written it (``own_files.py``). A file that is damaged is made again.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import functools
 import hashlib
@@ -15,12 +16,12 @@ import os
 import platform
 import shlex
 import shutil
-import stat
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -28,6 +29,7 @@ import jax
 import jaxlib.version
 
 from weft.core.cache import cache_folder
+from weft.nets.native.own_files import NotOwn, load, own_folder
 
 SOURCES = ("convolution.cc", "towers.cc")
 HEADERS = ("team.h", "vectors.h")
@@ -36,6 +38,9 @@ TARGETS = ("weft_convolve", "weft_convolve_back", "weft_towers", "weft_towers_sl
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-w")
 COMPILERS = ("c++", "g++", "clang++")
 SECONDS = 300.0
+"""How long a compiler may take, and how long another process that compiles is waited for."""
+UNUSED_DAYS, UNFINISHED_DAYS = 30.0, 1.0
+"""After so long without use a library is removed, and what a killed compilation left: when the next is compiled."""
 OFF = "WEFT_NATIVE"
 """``WEFT_NATIVE=0`` does without the kernels."""
 
@@ -53,7 +58,11 @@ def available() -> bool:
 
 @contextmanager
 def set_aside() -> Iterator[None]:
-    """What is traced within has no kernels in it: programs that are to run elsewhere."""
+    """What is traced within has no kernels in it: programs that are to run elsewhere.
+
+    But a function of ``jax.jit`` that was traced before, with arguments of the same shapes, is not traced again: its
+    kernels stay in it. Look for them in what was traced (``runtimes/policies/export_trace.py``).
+    """
     token = _SET_ASIDE.set(True)
     try:
         yield
@@ -78,10 +87,10 @@ def trouble() -> str:
     if switched_off():
         return f"{OFF}=0"
     try:
-        library = ctypes.CDLL(str(_compiled()))
+        library = _loaded()
         for name in TARGETS:
             jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(library, name)), platform="cpu")
-    except (OSError, AttributeError, RuntimeError, _CannotCompile) as error:
+    except (OSError, AttributeError, RuntimeError, NotOwn, _CannotCompile) as error:
         return str(error)  # AttributeError: a JAX without its foreign functions; RuntimeError: a user without a home
     return ""
 
@@ -95,23 +104,72 @@ class _CannotCompile(Exception):
     """Why."""
 
 
-def _compiled() -> Path:
-    """The library's file, which is compiled where there is none yet."""
+def _loaded() -> ctypes.CDLL:
+    """The library, which is compiled where there is none yet, and once more where what is there cannot be loaded."""
     compiler = _compiler()
     place = folder()
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _require_own(place)
-    path = place / f"{_identity(compiler)}.so"
-    with (place / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # released with the file
-        if not path.exists():
+    with own_folder(place):
+        path = place / f"{_identity(compiler)}.so"
+        refused = path.with_suffix(".refused")  # what had just been compiled: its file is whole, and stays as it is
+        found = _which(path)
+        if found is not None:
+            try:
+                return load(path)
+            except OSError:
+                if refused.exists():
+                    raise
+        _compile_alone(compiler, path, found)
+        try:
+            return load(path)
+        except OSError:
+            refused.touch()
+            raise
+
+
+def _which(path: Path) -> tuple[int, int] | None:
+    """What tells a file from the one that comes in its place; None where there is none."""
+    try:
+        seen = path.stat()
+    except FileNotFoundError:
+        return None
+    return seen.st_ino, seen.st_mtime_ns
+
+
+def _compile_alone(compiler: list[str], path: Path, found: tuple[int, int] | None) -> None:
+    """Compile in place of what was ``found``, unless another process has done so meanwhile."""
+    with _locked(path.parent / "lock"):
+        if _which(path) == found:
             _compile(compiler, path)
-    _require_own(path)
-    return path
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Have the lock of all that compile, or go on without it: where files cannot be locked, or its owner hangs.
+
+    Two that compile do no harm: what they make is the same, and is there whole or not at all.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.05)
+            except OSError:
+                break  # this file system has none
+        yield
+    finally:
+        os.close(descriptor)  # which releases it
 
 
 def _compiler() -> list[str]:
-    asked = shlex.split(os.environ.get("CXX", ""))
+    try:
+        asked = shlex.split(os.environ.get("CXX", ""))
+    except ValueError as error:
+        raise _CannotCompile(f"CXX={os.environ['CXX']} is no command ({error}): quote it as for a shell") from error
     found = next((path for name in (asked[:1] or COMPILERS) if (path := shutil.which(name))), None)
     if found is None:
         raise _CannotCompile(f"no C++ compiler ({' or '.join(asked[:1] or COMPILERS)}); apt install g++, say, or CXX=…")
@@ -120,12 +178,23 @@ def _compiler() -> list[str]:
 
 def _identity(compiler: list[str]) -> str:
     """A name for what this compiler makes of these sources on this processor."""
-    looked = os.stat(os.path.realpath(compiler[0]))
-    parts = [*compiler, looked.st_size, looked.st_mtime_ns, *FLAGS, jaxlib.version.__version__, _processor()]
+    program = os.path.realpath(compiler[0])
+    looked = os.stat(program)
+    known = [program, looked.st_size, looked.st_mtime_ns, _version(compiler)]  # it may be a wrapper of any compiler
+    parts = [*compiler, *known, *FLAGS, jaxlib.version.__version__, _processor()]
     told = hashlib.sha256(repr(parts).encode())
     for name in (*SOURCES, *HEADERS):
         told.update((Path(__file__).parent / name).read_bytes())
     return told.hexdigest()[:24]
+
+
+def _version(compiler: list[str]) -> str:
+    """What it says of itself; empty where it does not."""
+    try:
+        done = _ran([*compiler, "--version"], 10.0)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return "" if done.returncode else done.stdout
 
 
 def _processor() -> str:
@@ -151,19 +220,54 @@ def _compile(compiler: list[str], path: Path) -> None:
         whole = f"{made}/whole"
         _run([*compiler, "-shared", *several.map(one, SOURCES), "-o", whole])
         os.chmod(whole, 0o600)
+        _sync(whole)  # before the name points at it: a power loss may not leave half of it
         os.replace(whole, path)
+    _sync(path.parent)
+    _remove_unused(path)
+
+
+def _sync(path: str | Path) -> None:
+    """Put a file, or a folder's names, on the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot, and need not
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _remove_unused(path: Path) -> None:
+    """Remove what other compilers, versions and processors needed, and what was left half made; but ``path`` stays."""
+    for other in path.parent.iterdir():
+        with suppress(OSError):  # another process removes it too
+            seen = other.lstat()
+            days = (time.time() - max(seen.st_atime, seen.st_mtime)) / 86_400
+            if other.suffix in (".so", ".refused") and other != path and days > UNUSED_DAYS:
+                other.unlink()
+            elif other.name.startswith(tempfile.gettempprefix()) and days > UNFINISHED_DAYS:
+                shutil.rmtree(other)
 
 
 def _run(command: list[str]) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
+        done = _ran(command, SECONDS)
     except subprocess.TimeoutExpired as error:
         raise _CannotCompile(f"{command[0]} took longer than {SECONDS:.0f} s") from error
     if done.returncode:
         raise _CannotCompile(f"{shlex.join(command)} failed: {done.stderr.strip()[-500:]}")
 
 
-def _require_own(path: Path) -> None:
-    seen = path.stat()
-    if seen.st_uid != os.geteuid() or seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise _CannotCompile(f"{path} is not this user's alone, and code is only loaded from where it is")
+def _ran(command: list[str], seconds: float) -> subprocess.CompletedProcess[str]:
+    """In English; bytes that are no text are left out of what it says."""
+    return subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        env=os.environ | {"LC_ALL": "C"},
+        timeout=seconds,
+        check=False,
+    )

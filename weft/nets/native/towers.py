@@ -40,10 +40,10 @@ def shape_of(towers: tuple[Tower, ...]) -> Shape:
 
 
 def fits(towers: tuple[Tower, ...], x: jax.Array) -> bool:
-    """Whether the kernels take these, and are worth it: each tower has a hidden layer at least, and is large enough."""
+    """Whether the kernels take these, and are worth it: each tower is large enough."""
     shape = shape_of(towers)
     large = all(sum(n * m for n, m in pairwise(sizes)) >= WORTH for sizes in shape.towers)
-    return large and all(len(sizes) > 2 for sizes in shape.towers) and not _wrong(shape, towers, x)
+    return large and not _wrong(shape, towers, x)
 
 
 def run(towers: tuple[Tower, ...], x: jax.Array) -> tuple[jax.Array, ...]:
@@ -61,6 +61,8 @@ def run(towers: tuple[Tower, ...], x: jax.Array) -> tuple[jax.Array, ...]:
 def _wrong(shape: Shape, towers: tuple[Tower, ...], x: jax.Array) -> str:
     """Why the kernels, which look at numbers alone, must not be given these; empty where they may."""
     for sizes, tower in zip(shape.towers, towers, strict=True):
+        if len(sizes) < 3:  # the gradient by x is made of slopes of hidden layers
+            return f"a hidden layer at least is expected, and a tower has the sizes {sizes}"
         if x.shape[1:] != sizes[:1]:
             return f"rows of {sizes[0]} features are expected, and x is {x.shape}"
         found = [(kernel.shape, bias.shape) for kernel, bias in tower]

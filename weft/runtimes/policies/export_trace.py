@@ -6,7 +6,7 @@ action does not depend on (a value's head, a critic) is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from jax import export
 from jax.interpreters import partial_eval
 
+from weft.core.errors import ConfigError
 from weft.core.trees import tree_paths
 from weft.core.types import Timestep, Tree
 from weft.graph.algorithm import Algorithm
@@ -60,6 +61,8 @@ def trace(policy: Policy, mode: str) -> Traced:
     except Exception as failed:  # whatever a user's network makes of a size that is not a number
         try:
             return _trace(policy, mode, 1)
+        except ConfigError:
+            raise
         except Exception:
             raise failed from None
 
@@ -103,9 +106,29 @@ def _trace(policy: Policy, mode: str, batch: Any) -> Traced:
     inputs = len(whole.jaxpr.invars) - len(weights)
     keep = [False] * len(weights) + [True] * inputs
     pruned, used = partial_eval.dce_jaxpr(whole.jaxpr, [True] * len(whole.jaxpr.outvars), instantiate=keep)
+    for target, function in _kernels(pruned):
+        raise ConfigError(
+            f"policy of {type(algorithm).__name__}: {function or 'a function of its network'} was traced before, with "
+            f"{target} in it, a kernel that this machine's CPU alone has, and jax.jit has kept that. Leave jax.jit out "
+            f"of the network (what calls it is compiled as a whole), or export with WEFT_NATIVE=0 in the environment."
+        )
     names = [f"weight.{_dotted(path)}" for path, _ in jax.tree.leaves_with_path(policy.params)]
     kept = {name: np.asarray(x) for name, x, use in zip(names, weights, used, strict=False) if use}
     return Traced(mode, jex.ClosedJaxpr(pruned, whole.consts), kept, shapes, not isinstance(batch, int))
+
+
+def _kernels(jaxpr: Any, function: str = "") -> Iterator[tuple[str, str]]:
+    """The kernels of ours in a jaxpr, at any depth, each with the function of jax.jit that it is in."""
+    for equation in jaxpr.eqns:
+        target = str(equation.params.get("target_name", ""))
+        if target in library.TARGETS:
+            yield target, function
+        name = equation.params.get("name")
+        within = repr(name) if "jit" in equation.primitive.name and name else function
+        for value in equation.params.values():
+            for inner in value if isinstance(value, tuple | list) else (value,):  # a cond has several
+                if isinstance(inner, jex.Jaxpr | jex.ClosedJaxpr):
+                    yield from _kernels(inner.jaxpr if isinstance(inner, jex.ClosedJaxpr) else inner, within)
 
 
 def _take(flat: list[Any]) -> Callable[[int], list[Any]]:

@@ -15,7 +15,7 @@ import jax
 from weft.runtimes.stage import Leg
 from weft.streams.channel import Message, Stamp
 
-LARGE = 2**16
+LARGE_ARRAY_BYTES = 2**16
 """Bytes of an array that is worth a transfer of its own."""
 Key = tuple[Leg, Stamp]
 
@@ -38,7 +38,7 @@ class Brought:
         """Send the large arrays of those messages that are not on their way yet. Does not wait for them."""
         for message in messages:
             if (leg, message.stamp) not in self._arrays:
-                arrays = [jax.device_put(x) if x.nbytes >= LARGE else x for x in message.arrays]
+                arrays = [jax.device_put(x) if x.nbytes >= LARGE_ARRAY_BYTES else x for x in message.arrays]
                 self._arrays[leg, message.stamp] = arrays
 
     def arrays(self, leg: Leg, message: Message) -> Sequence[Any]:

@@ -11,6 +11,7 @@ sent and taken, although no word of their writer says so.
 
 from __future__ import annotations
 
+from weft.core.errors import ChannelClosed
 from weft.runtimes.workers.counting.account import Account, Fate, OfWire
 from weft.runtimes.workers.layout.blueprint import Wire
 from weft.streams.channel import Arrays, Message, Reader, Stamp, Writer
@@ -35,7 +36,7 @@ class WireReader:
         Messages below the expected number were accounted for by an earlier life, which was killed before it released
         them. Those of a life of the writer that has a successor are late, and left alone too.
         """
-        message, self._next = self.look(), None
+        message, self._next = self._coming(), None
         while message is not None and not self._is_new(message.stamp):
             self.reader.release(message)
             message = self.reader.receive(0)
@@ -49,7 +50,17 @@ class WireReader:
         return message
 
     def look(self) -> Message | None:
-        """What comes next, if it is there already: mostly what ``receive`` will give. Nothing is accounted for."""
+        """What comes next, if it is there already: mostly what ``receive`` will give. Nothing is accounted for.
+
+        None also where the writer has closed: ``receive`` raises that, where a side can be stopped; a look can be in
+        the middle of a learn call.
+        """
+        try:
+            return self._coming()
+        except ChannelClosed:
+            return None
+
+    def _coming(self) -> Message | None:
         if self._next is None:
             self._next = self.reader.receive(0)
         return self._next
