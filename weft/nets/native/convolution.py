@@ -82,7 +82,7 @@ def convolutions(shape: Shape, images: jax.Array, weights: Sequence[tuple[jax.Ar
     ``available``, a RuntimeError says why.
     """
     library.require()
-    if not takes(shape, images, weights):
+    if not (fits(shape) and takes(shape, images, weights)):
         told = jax.tree.map(lambda leaf: f"{leaf.dtype}{leaf.shape}", (images, list(weights)))
         raise TypeError(f"the kernels for convolutions: bytes and float32 of {shape} are expected, there are {told}")
     return _convolved(shape, images, tuple(weights))
