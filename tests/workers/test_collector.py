@@ -213,6 +213,18 @@ def test_what_params_made_that_died_with_their_learner_is_counted_apart(table):
     assert t.counted(Fate.STALE) == 0
 
 
+def test_what_was_made_by_params_that_are_published_meanwhile_is_no_loss(table):
+    """A side that computes gradients asks which version is published, and may then sleep while act uses the next."""
+    t = table(1, max_lag=1)
+    t.send(0, 4)
+    t.send(0, 6)
+    t.collector = Collector(t.collector.readers, t.synchrony, newest=lambda: 4)
+    assert t.collect(3) == [(0, 4)]
+    t.train()
+    assert t.collect(4) is None, "what nobody has published was made by params that died"
+    assert (t.counted(Fate.TRAINED), t.counted(Fate.DIED)) == (STEPS, STEPS)
+
+
 def test_what_is_dropped_behind_one_that_is_kept_goes_back_after_it(table):
     """After a learner's death a lane may have: one made by the params that are back, one by those that died."""
     t = table(2, max_lag=1)

@@ -36,8 +36,8 @@ class GradSide:
         graph = task.schemas.graph_of(side)
         self.flow = Flow(graph, side.fragments)
         self.name = side.fragments[-1]
-        self.batches = Batches(task, side)
         self.weights = task.weights(side, self.name)
+        self.batches = Batches(task, side, newest=lambda: self.weights.published)
         (wire,) = [w for w in task.blueprint.out_of(side.index) if w.samples]
         if task.life:
             self.context.words[Fate.DIED] += taken_and_not_sent(task.account, task.blueprint, side)

@@ -30,9 +30,12 @@ if TYPE_CHECKING:
 
 
 class Batches:
-    """Collects for one side; with ``bring`` what has come is sent to this process's device ahead of its batch."""
+    """Collects for one side; with ``bring`` what has come is sent to this process's device ahead of its batch.
 
-    def __init__(self, task: Task, side: Side, *, bring: bool = False) -> None:
+    ``newest`` is as ``Collector`` has it.
+    """
+
+    def __init__(self, task: Task, side: Side, *, bring: bool = False, newest: Callable[[], int] | None = None) -> None:
         self._brought = Brought() if bring else None
         graph, synchrony = task.schemas.graph, task.blueprint.synchrony
         wires: dict[Leg, list[Wire]] = {}
@@ -42,7 +45,9 @@ class Batches:
         self.forms: dict[Leg, Form] = {leg: task.schemas.form(found[0]) for leg, found in wires.items()}
         self._collectors = {
             leg: Collector(
-                [WireReader(w, task.reader(w, side), task.account, side.index, task.life) for w in found], synchrony
+                [WireReader(w, task.reader(w, side), task.account, side.index, task.life) for w in found],
+                synchrony,
+                newest,
             )
             for leg, found in wires.items()
         }

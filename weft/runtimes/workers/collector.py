@@ -8,6 +8,7 @@ batch. So little of what act makes is thrown away. What is too old on arrival is
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -22,10 +23,16 @@ PATIENCE_SECONDS = 2.0
 
 
 class Collector:
-    """Collects one message for each of its wires: a batch of one learner."""
+    """Collects one message for each of its wires: a batch of one learner.
 
-    def __init__(self, readers: list[WireReader], synchrony: Synchrony) -> None:
+    ``newest`` tells the version that was published last, where others publish while this collects.
+    """
+
+    def __init__(
+        self, readers: list[WireReader], synchrony: Synchrony, newest: Callable[[], int] | None = None
+    ) -> None:
         self.readers, self.synchrony, self.pieces = readers, synchrony, len(readers)
+        self._newest = newest
         self._batch: list[tuple[WireReader, Message]] = []
         self._dropped: list[tuple[WireReader, Message, Fate | None]] = []  # each behind one of its lane in the batch
         self._turn = 0
@@ -117,6 +124,8 @@ class Collector:
                     self._more.discard(number)
                 return False
             lag = version - message.stamp.version
+            if lag < 0 and self._newest is not None:  # perhaps of params that were published since it was asked
+                lag = min(0, self._newest() - message.stamp.version)
             if not self.synchrony.too_old(lag, reader.wire.max_lag):
                 self._batch.append((reader, message))
                 self._absent[number] = False
