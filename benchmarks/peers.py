@@ -20,6 +20,7 @@ REQUIREMENTS = {
     "sbx": ["sbx-rl"],
     "sample-factory": ["sample-factory==2.1.1", "gymnasium<1", "numpy<2", "torch==2.13.0"],
     "rllib": ["ray[rllib]==2.60.*", "torch==2.13.0"],
+    "gpu-compiler": ["jax[cuda12-local]", "nvidia-cuda-nvcc-cu12", "flax", "optax", "msgspec", "scipy", "rich"],
 }
 """What each peer needs; pip chooses the versions unless told more."""
 
