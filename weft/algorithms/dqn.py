@@ -30,6 +30,7 @@ from weft.core.specs import describe
 from weft.core.types import Array, Metrics, TrainState, Transitions, Tree
 from weft.nets import Network, apply_batch, as_network, check_network, q_network
 from weft.ops import atoms, losses, masked
+from weft.ops.choosing import of_chosen
 from weft.ops.optimizers import bounded_optimizer
 from weft.ops.schedules import linear
 
@@ -178,4 +179,4 @@ class DQN(EpsilonGreedy, Replayed):
 
 def _of(returns: Array, action: Array) -> jax.Array:
     """``[N, Q]`` of one action each, of ``[N, actions, Q]``."""
-    return jnp.take_along_axis(returns, action[:, None, None], axis=1)[:, 0]
+    return of_chosen(returns, action[:, None], axis=1)

@@ -23,6 +23,7 @@ from weft.core.specs import describe
 from weft.core.types import Array, Metrics, TrainState, Tree, Unroll
 from weft.nets import Network, apply_batch, apply_unroll, as_network, check_network, q_network
 from weft.ops import losses, masked
+from weft.ops.choosing import of_chosen
 from weft.ops.gae import gae
 from weft.ops.optimizers import bounded_optimizer
 from weft.ops.recursion import revalued
@@ -154,6 +155,6 @@ class PQN(EpsilonGreedy):
     def loss(self, params: Tree, steps: Steps) -> tuple[jax.Array, Metrics]:
         """Half the squared error of the values of what was done; means over the minibatch."""
         values = self.values(params, steps.observation)
-        value = jnp.take_along_axis(values, steps.action[:, None], axis=-1)[:, 0]
+        value = of_chosen(values, steps.action)
         loss = masked.mean(losses.value_loss(value, steps.target), steps.valid)
         return loss, {"loss": loss, "value": masked.mean(value, steps.valid)}

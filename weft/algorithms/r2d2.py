@@ -26,6 +26,7 @@ from weft.core.specs import describe
 from weft.core.types import Acted, Array, Earlier, Metrics, Priorities, Sequences, Timestep, TrainState, Tree
 from weft.nets import Network, as_network, check_network, recurrent_q_network, reset_carry
 from weft.ops import masked
+from weft.ops.choosing import of_chosen
 from weft.ops.optimizers import bounded_optimizer
 from weft.ops.rescaling import rescaled, unrescaled
 from weft.ops.schedules import linear
@@ -144,9 +145,9 @@ class R2D2(EpsilonGreedy, Replayed):
     def loss(self, params: Tree, target: Tree, batch: Sequences) -> tuple[Array, tuple[Metrics, Array]]:
         """The loss of all steps of all sequences, weighted; with metrics and the sequences' priorities, ``[N]``."""
         values, following = self.look(params, batch)
-        value = jnp.take_along_axis(values, batch.action[..., None], axis=-1)[..., 0]
+        value = of_chosen(values, batch.action)
         chosen = allowed(following, batch.following_mask).argmax(-1)
-        valued = jnp.take_along_axis(self.look(target, batch)[1], chosen[..., None], axis=-1)[..., 0]
+        valued = of_chosen(self.look(target, batch)[1], chosen)
         aim, usable = self.aim(batch, jax.lax.stop_gradient(valued))
         error = jnp.where(usable, value - aim, 0.0)
         loss = masked.mean(batch.weight[None] * optax.losses.l2_loss(error), usable)

@@ -26,6 +26,7 @@ from weft.core.specs import Discrete, Space, SpaceTree, describe
 from weft.core.types import Array, Metrics, TrainState, Transitions, Tree
 from weft.nets import Network, apply_batch, as_network, check_network, q_network
 from weft.ops import masked
+from weft.ops.choosing import of_chosen
 from weft.ops.optimizers import bounded_optimizer
 from weft.ops.schedules import linear
 from weft.replay import UniformReplay
@@ -132,7 +133,7 @@ class VDN(EpsilonGreedy, Replayed):
     def team_value(self, params: Tree, observation: Tree, action: Array, values: Array | None = None) -> jax.Array:
         """``[N]``: what it is worth that the agents take ``action``, ``[N, A]``."""
         values = self.values(params, observation) if values is None else values
-        chosen = jnp.take_along_axis(values, action[..., None], axis=-1)[..., 0]
+        chosen = of_chosen(values, action)
         if "present" in observation:
             chosen = jnp.where(observation["present"] > 0, chosen, 0.0)
         return self.mix(params, chosen, observation)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft.core.types import Array
+from weft.ops.choosing import of_chosen
 
 # The logit of a choice that cannot occur: its probability is exactly 0, but sums of many such logits stay finite.
 _NEVER = -1e9
@@ -156,12 +157,8 @@ def _draw(logits: jax.Array, key: jax.Array) -> jax.Array:
 
 
 def _pick(logits: jax.Array, action: Array) -> jax.Array:
-    """The log-probability of ``action`` along the last axis.
-
-    It uses a gather: on CPU, with its gradient, that is as fast as a comparison with every choice or up to 15% faster
-    (512 and 4096 rows, 2 to 18 choices).
-    """
-    return jnp.take_along_axis(jax.nn.log_softmax(logits), jnp.expand_dims(action, -1), axis=-1)[..., 0]
+    """The log-probability of ``action`` along the last axis."""
+    return of_chosen(jax.nn.log_softmax(logits), action)
 
 
 def _entropy(logits: jax.Array) -> jax.Array:

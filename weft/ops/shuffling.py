@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from weft.core.types import Tree
+from weft.ops.in_a_row import in_a_row
 
 State = TypeVar("State")
 Gave = TypeVar("Gave")
@@ -51,4 +52,4 @@ def over_minibatches(
         parts = [x[now] if is_large else now for x, now, is_large in zip(leaves, rows, large, strict=True)]
         return step(state, jax.tree.unflatten(structure, parts))
 
-    return jax.lax.scan(one, state, picked)
+    return jax.lax.scan(one, state, picked, unroll=1 if any(large) else in_a_row(count, 2))

@@ -25,6 +25,9 @@ from weft.runtimes.packing import scan_packed
 from weft.runtimes.shards import sharded
 from weft.runtimes.stage import Finite, Leg, Stage, States, stage_of
 
+SMALL_BYTES = 2**20
+"""Bytes of a batch from a store whose learn calls are so short on an accelerator that two are one turn of the loop."""
+
 
 class Flowed(NamedTuple):
     """What a flow made of the messages that it was given.
@@ -208,10 +211,15 @@ class Flow:
                 raise GraphError(f"what follows {name!r} must stay in its group, and {ways} leaves it")
             found = {n: _mean(several) for n, several in part.metrics.items()}
             checks = {n: _all(several) for n, several in part.finite.items()}
+            for n, check in checks.items():
+                if self.stages[n].params is not None:
+                    part.states[n] = kept_where(check.learned, part.states[n], states[n])
             return {n: part.states[n] for n in inside}, jax.tree.map(lambda x: jnp.asarray(x)[None], (found, checks))
 
         begun = {n: walk.states[n] for n in inside}
-        states, told = scan_packed(once, begun, None if drawn is None else drawn_messages, draws.times)
+        ahead = None if drawn is None else drawn_messages
+        size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(ahead)) // draws.times
+        states, told = scan_packed(once, begun, ahead, draws.times, most_in_a_row=2 if 0 < size <= SMALL_BYTES else 1)
         metrics, finite = jax.tree.map(lambda x: x[:, 0], told)
         walk.states.update(states)
         for n, several in metrics.items():

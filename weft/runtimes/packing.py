@@ -15,15 +15,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft.core.types import Tree
+from weft.ops.in_a_row import in_a_row
 
 MAX_WORDS = 64
 """Leaves with more elements for each row are written by themselves: their writes are worth a kernel."""
 
 
 def scan_packed(
-    step: Callable[[Tree, Tree], tuple[Tree, Tree]], start: Tree, xs: Tree, length: int
+    step: Callable[[Tree, Tree], tuple[Tree, Tree]], start: Tree, xs: Tree, length: int, most_in_a_row: int = 1
 ) -> tuple[Tree, Tree]:
-    """``jax.lax.scan(step, start, xs, length)`` for records whose leaves all have the same first axis, ``[B, ...]``."""
+    """``jax.lax.scan(step, start, xs, length)`` for records whose leaves all have the same first axis, ``[B, ...]``.
+
+    On an accelerator up to ``most_in_a_row`` steps are one turn of the loop (``in_a_row``).
+    """
     first = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), xs)
     record = jax.eval_shape(lambda carry, x: step(carry, x)[1], start, first)
 
@@ -31,7 +35,7 @@ def scan_packed(
         carry, record = step(carry, x)
         return carry, pack(record)
 
-    end, written = jax.lax.scan(packed, start, xs, length)
+    end, written = jax.lax.scan(packed, start, xs, length, unroll=in_a_row(length, most_in_a_row))
     return end, unpack(written, record)
 
 

@@ -165,7 +165,7 @@ def make_rollout(actors: Sequence[Actor], env: JaxEnv) -> Rollout:
         start = _Acting(
             state.env, state.timestep, tuple(state.carry[n] for n in names), tuple(state.running[n] for n in names)
         )
-        end, recorded = scan_packed(step, start, (act_noise, env_noise), length)
+        end, recorded = scan_packed(step, start, (act_noise, env_noise), length, most_in_a_row=4)
         unrolls: dict[str, Unroll] = {}
         slices: dict[str, EpisodeSlices] = {}
         for k, (actor, record) in enumerate(zip(actors, recorded, strict=True)):
