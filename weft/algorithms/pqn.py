@@ -25,7 +25,7 @@ from weft.nets import Network, apply_batch, apply_unroll, as_network, check_netw
 from weft.ops import losses, masked
 from weft.ops.choosing import of_chosen
 from weft.ops.gae import gae
-from weft.ops.optimizers import bounded_optimizer
+from weft.ops.optimizers import as_vector, bounded_optimizer
 from weft.ops.recursion import revalued
 from weft.ops.rewards import reshaped
 from weft.ops.schedules import linear
@@ -113,19 +113,23 @@ class PQN(EpsilonGreedy):
         rule, target = self.rule(state.step), self.aim(state.params, batch)
         whole = Steps(batch.observation, batch.action, target, batch.valid)
         steps = jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), whole)
+        weights, network = as_vector(state.params)  # from update to update: few operations each
+
+        def loss(weights: Tree, minibatch: Steps) -> tuple[jax.Array, Metrics]:
+            return self.loss(network(weights), minibatch)
 
         def update(carry: tuple[Tree, Tree], minibatch: Steps) -> tuple[tuple[Tree, Tree], Metrics]:
-            params, optimizer = carry
-            gradient, metrics = mean_over_replicas(jax.grad(self.loss, has_aux=True)(params, minibatch))
-            changes, optimizer = rule.update(gradient, optimizer, params)
-            return (optax.apply_updates(params, changes), optimizer), metrics
+            weights, optimizer = carry
+            gradient, metrics = mean_over_replicas(jax.grad(loss, has_aux=True)(weights, minibatch))
+            changes, optimizer = rule.update(gradient, optimizer, weights)
+            return (optax.apply_updates(weights, changes), optimizer), metrics
 
         def epoch(carry: tuple[Tree, Tree], key: jax.Array) -> tuple[tuple[Tree, Tree], Metrics]:
             return over_minibatches(update, carry, steps, key, self.minibatches)
 
         keys = jax.random.split(jax.random.fold_in(state.key, state.step), self.epochs)
-        (params, optimizer), metrics = jax.lax.scan(epoch, (state.params, state.optimizer), keys)
-        new = TrainState(params, optimizer, state.step + 1, state.key)
+        (weights, optimizer), metrics = jax.lax.scan(epoch, (weights, state.optimizer), keys)
+        new = TrainState(network(weights), optimizer, state.step + 1, state.key)
         return new, {name: found.mean() for name, found in metrics.items()}
 
     def aim(self, params: Tree, batch: Unroll) -> jax.Array:
