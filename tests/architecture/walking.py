@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import weft
@@ -16,17 +17,18 @@ def ids(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def imported(path: Path, *, typing: bool = True) -> set[str]:
+@cache
+def imported(path: Path, *, typing: bool = True) -> frozenset[str]:
     """The modules that a file imports anywhere; without ``typing`` not those for the type checker alone."""
     found: set[str] = set()
-    for node in _nodes(ast.parse(path.read_text()), typing=typing):
+    for node in _nodes(_tree(path), typing=typing):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module)
             named = {f"{node.module}.{alias.name}" for alias in node.names}
             found |= {name for name in named if file_of(name) is not None}
-    return found
+    return frozenset(found)
 
 
 def reached(path: Path) -> set[str]:
@@ -42,6 +44,7 @@ def reached(path: Path) -> set[str]:
     return seen
 
 
+@cache
 def file_of(module: str) -> Path | None:
     """The file of a module of Weft; None where it is none."""
     parts = module.split(".")
@@ -53,7 +56,7 @@ def file_of(module: str) -> Path | None:
 
 def strings(path: Path) -> Iterator[tuple[int, str]]:
     """The string literals of a file, with their lines: no docstrings, and not the text of f-strings."""
-    tree = ast.parse(path.read_text())
+    tree = _tree(path)
     skipped: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr):
@@ -67,12 +70,17 @@ def strings(path: Path) -> Iterator[tuple[int, str]]:
 
 def words(path: Path) -> Iterator[tuple[int, str]]:
     """The names that a file's code uses, with their lines: variables, attributes and arguments."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(_tree(path)):
         match node:
             case ast.Name(id=name) | ast.Attribute(attr=name):
                 yield node.lineno, name
             case ast.arg(arg=name) | ast.keyword(arg=str(name)):
                 yield node.lineno, name
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def _nodes(node: ast.AST, *, typing: bool) -> Iterator[ast.AST]:

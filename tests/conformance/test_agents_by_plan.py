@@ -36,7 +36,8 @@ GROUP, TEAMS = (
     ("(env+act.*)*2 | learn.*", "env*2 | act.* | learn.*"),
 )
 CASES = [
-    *(("group", plan) for plan in GROUP),
+    ("group", GROUP[0]),
+    *(pytest.param("group", plan, marks=pytest.mark.slow) for plan in GROUP[1:]),
     ("teams", TEAMS[1]),
     pytest.param("teams", TEAMS[0], marks=pytest.mark.slow),
     ("two PPOs", "environments"),

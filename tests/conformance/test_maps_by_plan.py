@@ -38,7 +38,7 @@ TRIED = {
     "Filtered": ["(env+act)*2 | relabel+learn"],
     "Reading": ["(env+act)*2 | relabel*2 | learn", "env*2 | act+relabel | learn"],
 }
-QUICK = {("Rounded", 0), ("ScaledOnHost", 0)}
+QUICK = {("Rounded", 0)}
 
 
 @cache

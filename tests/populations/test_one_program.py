@@ -128,7 +128,16 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("asked", "words"), REFUSED, ids=[words[:24] for _, words in REFUSED])
+AT_LENGTH = {"unroll", "reward_scale"}  # fields for which the program is traced with each of them
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        pytest.param(asked, words, id=words[:24], marks=[pytest.mark.slow] if AT_LENGTH & set(asked["vary"]) else [])
+        for asked, words in REFUSED
+    ],
+)
 def test_what_cannot_be_is_refused_before_there_is_a_folder(asked: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=words):
         weft.sweep("ppo", ENV, steps=1_024, root=tmp_path, **{**HOW, **asked})

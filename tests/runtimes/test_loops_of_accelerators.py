@@ -23,7 +23,7 @@ ALGORITHMS = {
 }
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", ["minibatches", "draws", pytest.param("with feedback", marks=pytest.mark.slow)])
 def test_the_same_is_learned(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
