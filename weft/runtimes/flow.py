@@ -212,7 +212,7 @@ class Flow:
             found = {n: _mean(several) for n, several in part.metrics.items()}
             checks = {n: _all(several) for n, several in part.finite.items()}
             for n, check in checks.items():
-                if self.stages[n].params is not None:
+                if isinstance(part.states[n], TrainState):
                     part.states[n] = kept_where(check.learned, part.states[n], states[n])
             return {n: part.states[n] for n in inside}, jax.tree.map(lambda x: jnp.asarray(x)[None], (found, checks))
 
