@@ -134,7 +134,7 @@ def measure(name: str, plan: str, workers: int, flags: argparse.Namespace) -> di
     missing = samples["produced"] - samples["trained"] - samples["in_flight"] - sum(samples["dropped"].values())
     return {
         "plan": plan,
-        "rate": steady_rate(told, envs * UNROLL) or float("nan"),
+        "rate": steady_rate(told, envs * UNROLL),
         "busy": busy,
         "gpu": gpu,
         "dropped": samples["dropped"],
@@ -151,7 +151,7 @@ def beside_limits(name: str, workers: int, flags: argparse.Namespace) -> list[di
             one = measure(name, PLANS[plan].format(n=workers), workers, flags)
             after = stepping(name, flags.envs, workers, 3.0, flags.ring)
             told = {"environment": name, "workers": workers, "limits": (before, after)}
-            if "rate" in one:
+            if one.get("rate") is not None:
                 told["share"] = one["rate"] / ((before + after) / 2)
             found.append({**one, **told})
             before = after
@@ -181,7 +181,7 @@ def main(arguments: list[str]) -> int:
             for plan in dict.fromkeys(one["plan"] for one in found):
                 of_it = [one for one in found if one["plan"] == plan]
                 shares = [one["share"] for one in of_it if "share" in one] or [float("nan")]
-                spread = f"{statistics.median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f})"
+                spread = f"{statistics.median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f}, {len(shares)} runs)"
                 print(f"{name}, {workers} × {flags.envs}: {plan:<28} {spread} of its limit", flush=True)
                 for one in of_it:
                     print(f"    {one}", flush=True)

@@ -99,3 +99,23 @@ def test_bad_steps_are_counted_by_seed_and_over_reports():
     assert bad.take(np.array([[yes, no], [yes, no]])) == (2, 2)
     assert bad.take(np.array([[no, yes], [no, no]])) == (3, 2)
     assert bad.take(np.array([[no, yes]])) == (1, 3), "the first seed's third in a row"
+
+
+@dataclass(frozen=True)
+class Overflows(weft.DQN):
+    """Its params are NaN after learn step 41, whose metrics are fine: the second of four in an iteration."""
+
+    def learn_and_tell(self, state, batch):
+        new, metrics, told = super().learn_and_tell(state, batch)
+        ruin = jnp.where(state.step == 41, jnp.nan, 0.0)
+        return new._replace(params=_add(new.params, ruin)), metrics, told
+
+
+@pytest.mark.parametrize("environment", ["weft:CartPole-v1", "CartPole-v1"])
+def test_one_of_several_calls_behind_a_store_that_overflows_is_refused_too(environment, tmp_path, capsys):
+    sizes = {"unroll": 8, "hidden": (8,), "batch": 16, "capacity": 512, "learning_begins": 64}
+    how = {"envs": 4, "steps": 1_000, "root": tmp_path, "run": "a", "quiet": True, "tensorboard": False}
+    run = weft.train(Overflows(**sizes, samples_per_insert=2.0), environment, **how)
+    assert run.summary["exit"] == "finished"
+    assert all(np.isfinite(leaf).all() for leaf in _leaves(run.params))
+    assert "changed nothing" in capsys.readouterr().err

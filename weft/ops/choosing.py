@@ -23,6 +23,7 @@ def of_chosen(values: Array, choice: Array, axis: int = -1) -> jax.Array:
     values = jnp.asarray(values)
     count = values.shape[axis]
     if jax.default_backend() == "cpu" or count > FEW:
+        choice = jnp.where(choice < 0, count, choice)  # which a gather would count from the end
         return jnp.take_along_axis(values, jnp.expand_dims(choice, axis), axis=axis).squeeze(axis)
     found = jnp.full((), jnp.nan, values.dtype)
     for k in range(count):

@@ -50,7 +50,7 @@ def backward(addend: jax.Array, factor: jax.Array) -> jax.Array:
     an associative scan gained 10% at the first size and took 1.6 to 8 times as long at the others; unrolling all T
     steps gained a fifth at the first size and a third at the last, and took twice as long at [32, 2048].
 
-    On a GPU each step of a scan is a few kernels, and an associative scan of all of them is two.
+    On a GPU each step of a scan is a few kernels; an associative scan of 32 steps is two, of 1,024 nine.
     """
     if jax.default_backend() != "cpu":
         return _in_few_kernels(addend, factor)

@@ -211,9 +211,6 @@ class Flow:
                 raise GraphError(f"what follows {name!r} must stay in its group, and {ways} leaves it")
             found = {n: _mean(several) for n, several in part.metrics.items()}
             checks = {n: _all(several) for n, several in part.finite.items()}
-            for n, check in checks.items():
-                if isinstance(part.states[n], TrainState):
-                    part.states[n] = kept_where(check.learned, part.states[n], states[n])
             return {n: part.states[n] for n in inside}, jax.tree.map(lambda x: jnp.asarray(x)[None], (found, checks))
 
         begun = {n: walk.states[n] for n in inside}

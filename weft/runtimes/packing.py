@@ -19,6 +19,8 @@ from weft.ops.in_a_row import in_a_row
 
 MAX_WORDS = 64
 """Leaves with more elements for each row are written by themselves: their writes are worth a kernel."""
+FEW_OPERATIONS = 1_000
+"""Operations of a step that may be compiled several times. With PPO a step in CartPole has 118, in Acrobot 298."""
 
 
 def scan_packed(
@@ -26,7 +28,8 @@ def scan_packed(
 ) -> tuple[Tree, Tree]:
     """``jax.lax.scan(step, start, xs, length)`` for records whose leaves all have the same first axis, ``[B, ...]``.
 
-    On an accelerator up to ``most_in_a_row`` steps are one turn of the loop (``in_a_row``).
+    On an accelerator up to ``most_in_a_row`` steps are one turn of the loop (``in_a_row``), where a step is little to
+    compile: it is compiled as often.
     """
     first = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), xs)
     record = jax.eval_shape(lambda carry, x: step(carry, x)[1], start, first)
@@ -35,7 +38,10 @@ def scan_packed(
         carry, record = step(carry, x)
         return carry, pack(record)
 
-    end, written = jax.lax.scan(packed, start, xs, length, unroll=in_a_row(length, most_in_a_row))
+    together = in_a_row(length, most_in_a_row)
+    if together > 1 and _operations(jax.make_jaxpr(step)(start, first).jaxpr) > FEW_OPERATIONS:
+        together = 1
+    end, written = jax.lax.scan(packed, start, xs, length, unroll=together)
     return end, unpack(written, record)
 
 
@@ -96,3 +102,15 @@ def _from_words(words: jax.Array, like: Any) -> jax.Array:
     """``[T, B, words]`` back to ``[T, B, ...]``."""
     words = words.reshape((words.shape[0], *like.shape))
     return words.astype(jnp.bool_) if like.dtype == jnp.bool_ else jax.lax.bitcast_convert_type(words, like.dtype)
+
+
+def _operations(jaxpr: Any) -> int:
+    """The operations of a program, those of programs within it too."""
+    inner = [
+        part.jaxpr if hasattr(part, "jaxpr") else part
+        for equation in jaxpr.eqns
+        for value in equation.params.values()
+        for part in (value if isinstance(value, list | tuple) else [value])
+        if hasattr(part, "eqns") or hasattr(getattr(part, "jaxpr", None), "eqns")
+    ]
+    return len(jaxpr.eqns) + sum(map(_operations, inner))

@@ -115,10 +115,14 @@ def _loaded() -> ctypes.CDLL:
         found = _which(path)
         if found is not None:
             try:
-                return load(path)
+                library = load(path)
             except OSError:
                 if refused.exists():
                     raise
+            else:
+                with suppress(OSError):  # a cache may be read-only
+                    refused.unlink(missing_ok=True)  # the reason was a passing one
+                return library
         _compile_alone(compiler, path, found)
         try:
             return load(path)

@@ -12,6 +12,7 @@ import ctypes
 import os
 import stat
 import struct
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,6 +57,8 @@ def _require_own(path: Path, seen: os.stat_result) -> None:
 
 def _require_whole(path: Path, head: bytes, size: int) -> None:
     """Raise OSError for a library that is cut off: dlopen may find out by a signal that ends the process."""
+    if sys.platform != "linux":
+        return  # other systems have other kinds of libraries
     if len(head) < 64 or head[:4] != b"\x7fELF":
         raise OSError(f"{path} is no library: it has {size} bytes, and begins with {head[:4]!r}")
     if head[4:6] == b"\x02\x01":  # 64 bits, little end first; the table of its sections comes last
@@ -92,5 +95,5 @@ def _words(path: Path, seen: os.stat_result) -> str:
     whose = f"user {seen.st_uid}'s, group {seen.st_gid}'s, mode {stat.S_IMODE(seen.st_mode):o}"
     return (
         f"{path} is not this user's alone ({whose}), and code is only loaded from where nobody else can put it: "
-        f"chmod go-w it, or name another cache with XDG_CACHE_HOME=…"
+        f"chmod go-w it, or name another cache with XDG_CACHE_HOME=… (in a container, map root, whose / should be)"
     )

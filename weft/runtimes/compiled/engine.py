@@ -131,9 +131,7 @@ class FusedEngine:
             else:
                 self._calls = min(len(flowed.metrics[name]) * flow.repeats[name] for name in self._publishers)
                 finite = [one for several in flowed.finite.values() for one in several]
-                for name in self._publishers:
-                    if flow.repeats[name] > 1:
-                        continue  # each of its calls has kept what was before it
+                for name in self._publishers:  # its params are kept by learn itself
                     states[name] = kept_where(flowed.finite[name][-1].learned, states[name], fragments[name])
             both = Finite(*(jnp.stack(x).all() if len(x) > 1 else x[0] for x in zip(*finite, strict=True)))
             metrics = flat_metrics(self._publishers, learned)
