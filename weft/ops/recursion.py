@@ -68,7 +68,6 @@ def _in_few_kernels(addend: jax.Array, factor: jax.Array) -> jax.Array:
     def joined(later: tuple[jax.Array, ...], earlier: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         return earlier[0] + earlier[1] * later[0], earlier[1] * later[1]
 
-    found: jax.Array = jax.lax.associative_scan(joined, (addend, jnp.broadcast_to(factor, addend.shape)), reverse=True)[
-        0
-    ]
+    both = addend, jnp.broadcast_to(factor, addend.shape)
+    found: jax.Array = jax.lax.associative_scan(joined, both, reverse=True)[0]
     return found
