@@ -86,7 +86,10 @@ def count(what: str) -> tuple[int, int]:
 
     described = topologies.get_topology_desc("", "cuda", target_config=H200, topology="1x1x1")
     everywhere = NamedSharding(Mesh(described.devices, ("gpu",)), PartitionSpec())
+    from weft.nets import fused_towers
+
     jax.default_backend = lambda: "gpu"  # what networks and losses ask for the way that they take
+    fused_towers.available = lambda: True
 
     def compiled(program: Callable[..., Any], given: int, *arguments: Any) -> int:
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=everywhere), arguments)

@@ -63,3 +63,23 @@ def test_a_small_network_is_one_vector_and_a_large_one_is_left_as_it_is():
     same, back = as_vector(large)
     assert same is large
     assert back(large) is large
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_on_a_gpu_gradients_of_biases_are_found_apart_and_are_the_same(mapped, monkeypatch):
+    params = {"kernel": jnp.linspace(-1.0, 1.0, 12).reshape(3, 4), "bias": jnp.linspace(0.0, 1.0, 4)}
+    rule = bounded_optimizer("adam", 0.1, 0.5)
+
+    def change(x):
+        gradient = jax.grad(lambda params: jnp.square(x @ params["kernel"] + params["bias"]).mean())(params)
+        return rule.update(gradient, rule.init(params), params)[0]
+
+    def of(x):
+        return jax.vmap(change)(x) if mapped else change(x)
+
+    x = jax.random.normal(jax.random.key(0), (2, 16, 3) if mapped else (16, 3))
+    wanted = of(x)
+    assert "optimization_barrier" not in str(jax.make_jaxpr(lambda x: of(x))(x))
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert str(jax.make_jaxpr(lambda x: of(x))(x)).count("optimization_barrier") == 1
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-5), of(x), wanted)

@@ -25,7 +25,7 @@ from weft.nets import Network, apply_batch, apply_unroll, as_network, check_netw
 from weft.ops import losses, masked
 from weft.ops.choosing import of_chosen
 from weft.ops.gae import gae
-from weft.ops.optimizers import as_vector, bounded_optimizer
+from weft.ops.optimizers import as_vector, bounded_optimizer, summed_apart
 from weft.ops.recursion import revalued
 from weft.ops.rewards import reshaped
 from weft.ops.schedules import linear
@@ -115,13 +115,11 @@ class PQN(EpsilonGreedy):
         steps = jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), whole)
         weights, network = as_vector(state.params)  # from update to update: few operations each
 
-        def loss(weights: Tree, minibatch: Steps) -> tuple[jax.Array, Metrics]:
-            return self.loss(network(weights), minibatch)
-
         def update(carry: tuple[Tree, Tree], minibatch: Steps) -> tuple[tuple[Tree, Tree], Metrics]:
             weights, optimizer = carry
-            gradient, metrics = mean_over_replicas(jax.grad(loss, has_aux=True)(weights, minibatch))
-            changes, optimizer = rule.update(gradient, optimizer, weights)
+            found = jax.grad(self.loss, has_aux=True)(network(weights), minibatch)
+            gradient, metrics = mean_over_replicas(found)
+            changes, optimizer = rule.update(as_vector(summed_apart(gradient))[0], optimizer, weights)
             return (optax.apply_updates(weights, changes), optimizer), metrics
 
         def epoch(carry: tuple[Tree, Tree], key: jax.Array) -> tuple[tuple[Tree, Tree], Metrics]:

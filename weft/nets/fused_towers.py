@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -64,6 +64,19 @@ def available() -> bool:
     try:
         from jax.experimental.pallas import triton  # noqa: F401  JAX means to drop it one day
     except ImportError:
+        return False
+    return _lowered()
+
+
+@cache
+def _lowered() -> bool:
+    """Whether JAX makes a Triton kernel for this GPU: since 0.11 it refuses those that it does not know by name."""
+    tower = (1, 16, 1)
+    places = tuple(tuple((start + 32 * k, start + 32 * k + 16) for k in range(2)) for start in (0, 64))
+    params, x = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((128,), (16, 1)))
+    try:
+        jax.jit(partial(_forward, Shape((tower, tower), "tanh"), places)).lower(params, x)
+    except (NotImplementedError, RuntimeError, ValueError):
         return False
     return True
 

@@ -73,7 +73,7 @@ def bounded_optimizer(
     chained = optax.chain(*parts)
 
     def update(gradient: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
-        vector, back = as_vector(gradient)
+        vector, back = as_vector(summed_apart(gradient))
         changes, state = chained.update(vector, state, None if params is None else as_vector(params)[0])
         return back(changes), state
 
@@ -89,3 +89,16 @@ def as_vector(tree: Tree) -> tuple[Tree, Callable[[Tree], Tree]]:
     if sum(leaf.size for leaf in jax.tree.leaves(tree)) > LARGE_PARAMS:
         return tree, lambda tree: tree
     return ravel_pytree(tree)
+
+
+def summed_apart(gradient: Tree) -> Tree:
+    """``gradient``, of which biases are found, on a GPU, before they are joined with others to a vector.
+
+    The gradient of a bias is a sum over a batch. XLA makes it a part of the kernel that joins, where one thread adds up
+    all rows of a number: with 128 rows, and what led to each of them, 30 µs on an H200, for a kernel of 2.
+    """
+    leaves, structure = jax.tree.flatten(gradient)
+    if jax.default_backend() == "cpu" or len(leaves) == 1:
+        return gradient
+    apart = [leaf if leaf.ndim > 1 else jax.lax.optimization_barrier(leaf) for leaf in leaves]
+    return jax.tree.unflatten(structure, apart)
