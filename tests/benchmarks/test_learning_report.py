@@ -46,6 +46,7 @@ def test_curves_of_seeds_are_looked_at_where_all_have_something_and_drawn():
     assert len(list(drawn.iter("{http://www.w3.org/2000/svg}polyline"))) == 2
 
 
+@pytest.mark.slow
 def test_rows_are_trained_side_by_side_told_drawn_and_gone_on_with(tmp_path, capsys):
     flags = ["--only", "^p(po|qn) weft:CartPole", "--out", str(tmp_path), "--device", "cpu"]
     assert learning.main([*flags, "--seeds", "2", "--steps", "10000", "--jobs", "2"]) == 0

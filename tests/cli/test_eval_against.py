@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,15 @@ QUIET: dict[str, Any] = {"quiet": True, "tensorboard": False}
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs of self-play in Rally, two with teams in Tag, one with other agents, and one that has nobody to play."""
+    """Self-play in Rally, teams in Tag, and who has nobody to play; for slow tests a second of both, and a crowd."""
     root = tmp_path_factory.mktemp("runs")
     ppo = weft.PPO(unroll=16, hidden=(8,), epochs=1, minibatches=1)
-    for run, seed in (("rally", 1), ("other", 2)):
+    more = "WEFT_SLOW" in os.environ
+    for run, seed in (("rally", 1), ("other", 2))[: 2 if more else 1]:
         learns = weft.SelfPlay(of=ppo, versions=2, every=1)
         weft.train(learns, "weft:Rally-v0", envs=8, steps=512, seed=seed, run=run, root=root, **QUIET)
     weft.tag("rally", "mine", root=root)
-    for run, options in (("tag", {}), ("again", {}), ("crowd", {"adversaries": 4})):
+    for run, options in (("tag", {}), ("again", {}), ("crowd", {"adversaries": 4}))[: 3 if more else 1]:
         chase = weft.Policies({"adversary*": ppo, "agent*": ppo})
         weft.train(chase, "weft:Tag-v0", envs=8, steps=256, run=run, root=root, env_options=options, **QUIET)
     weft.train(ppo, "weft:Spread-v0", envs=8, steps=256, run="spread", root=root, **QUIET)
@@ -64,7 +66,7 @@ def test_two_sides_play_and_one_wins(root: Path, capsys: pytest.CaptureFixture[s
         assert told["won"] < 0.5, "32 learn steps of a small network do not beat the yardstick"
 
 
-@pytest.mark.parametrize("against", ["again@latest", slow("random"), slow("again")])
+@pytest.mark.parametrize("against", ["tag@latest", slow("random"), slow("again"), slow("again@latest")])
 def test_a_team_plays_against_the_others_of_an_opponent(
     root: Path, capsys: pytest.CaptureFixture[str], against: str
 ) -> None:
@@ -86,9 +88,9 @@ def test_it_says_so_in_words(root: Path, capsys: pytest.CaptureFixture[str]) -> 
     [
         ("spread", "random", "nobody is left to play against it"),
         ("tag", "rally", "has no policy for team 'agent'"),
-        ("tag", "crowd", "both must have been trained in the same environment"),
+        pytest.param("tag", "crowd", "both must have been trained in the same environment", marks=pytest.mark.slow),
         ("rally", "tag", "has no one policy for all agents"),
-        ("rally", "other@best-of-all", "no checkpoint 'best-of-all'"),
+        ("rally", "rally@best-of-all", "no checkpoint 'best-of-all'"),
         ("rally", "nobody", "nobody"),
         ("rally", "weft.envs.builtin.rally:lead", "has no function 'lead'"),
     ],

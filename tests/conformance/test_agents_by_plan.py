@@ -40,7 +40,7 @@ CASES = [
     *(pytest.param("group", plan, marks=pytest.mark.slow) for plan in GROUP[1:]),
     ("teams", TEAMS[1]),
     pytest.param("teams", TEAMS[0], marks=pytest.mark.slow),
-    ("two PPOs", "environments"),
+    pytest.param("two PPOs", "environments", marks=pytest.mark.slow),
     pytest.param("two PPOs", "srl", marks=pytest.mark.slow),
     pytest.param("two PPOs", "env*2 | act*2 | learn.red*2 | learn.blue*2", marks=pytest.mark.slow),
     pytest.param("teams", "env*2 | act.*+learn.*", marks=pytest.mark.slow),

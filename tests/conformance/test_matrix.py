@@ -88,6 +88,8 @@ AT_LENGTH = {
     ("iql", "actors"),
     ("vdn", "seed"),
     ("qmix", "actors"),
+    ("qmix", "apex"),
+    ("impala", "environments"),
     ("r2d2", "actors"),
     ("td3", "seed"),
     ("pqn", "actors"),

@@ -172,8 +172,15 @@ def test_the_bonus_is_what_makes_it_learn(here: Path) -> None:
     assert without < 0.05
 
 
-@pytest.mark.parametrize("plan", ["inline", "(env+act+novelty+learn)*2"])
-@pytest.mark.parametrize("environment", ["weft:MountainCar-v0", "MountainCar-v0"])
+@pytest.mark.parametrize(
+    ("environment", "plan"),
+    [
+        ("weft:MountainCar-v0", "(env+act+novelty+learn)*2"),
+        ("MountainCar-v0", "inline"),
+        pytest.param("weft:MountainCar-v0", "inline", marks=pytest.mark.slow),
+        pytest.param("MountainCar-v0", "(env+act+novelty+learn)*2", marks=pytest.mark.slow),
+    ],
+)
 def test_the_fragment_runs_fused_and_hosted_and_replicated(environment: str, plan: str, here: Path) -> None:
     """And its state counts every step that one replica made, whichever engine counted; all replicas agree on it."""
     from weft.runtimes.loop.engines import make_engine

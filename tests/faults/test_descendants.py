@@ -33,10 +33,10 @@ def gone(pids: set[int], seconds: float = 5.0) -> bool:
     ("plan", "name", "number"),
     [
         (WORKERS, "starts", signal.SIGINT),
-        (INLINE, "starts_apart", signal.SIGKILL),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in [
+                (INLINE, "starts_apart", signal.SIGKILL),
                 (WORKERS, "starts", signal.SIGKILL),
                 (WORKERS, "starts_apart", signal.SIGINT),
                 (WORKERS, "starts_apart", signal.SIGKILL),

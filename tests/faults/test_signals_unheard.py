@@ -43,7 +43,7 @@ def test_an_environment_that_hangs_where_no_python_runs_does_not_keep_the_run(tr
     ("plan", "number"),
     [
         ("env*2 | act | learn", signal.SIGTERM),
-        ("inline", signal.SIGTERM),
+        pytest.param("inline", signal.SIGTERM, marks=pytest.mark.slow),
         pytest.param("(env+act)*2 | learn", signal.SIGINT, marks=pytest.mark.slow),
         pytest.param("inline", signal.SIGINT, marks=pytest.mark.slow),
     ],

@@ -29,6 +29,7 @@ def test_adversaries_learn_to_catch_agents_that_leave_when_caught(tmp_path):
     assert last["return_mean/adversary"] >= 7
 
 
+@pytest.mark.slow
 def test_entities_with_masks_can_be_learned_from(tmp_path):
     """Two updates from nested observations; what each team gets the other loses."""
     env, sizes = HideAndSeek(horizon=10), {"envs": 8, "steps": 160, "unroll": 10, "minibatches": 2}

@@ -35,11 +35,16 @@ def test_where_all_actions_are_tried_alike_qmix_finds_the_best_and_vdn_does_not(
     assert trained("vdn", tmp_path / "vdn", **asked)[0] == [7, 7, 7]
 
 
-def test_qmix_finds_what_independent_ppo_does_not(tmp_path):
-    """Eight actions: random play in the risky game is paid 0.34, and PPO leaves it before it has learned to play it."""
-    found, summary = trained("qmix", tmp_path / "qmix", 2, actions=8)
-    assert found == [8, 8]
+def test_qmix_finds_the_best_among_eight_actions(tmp_path):
+    """Random play in the risky game is paid 0.34."""
+    found, summary = trained("qmix", tmp_path / "qmix", 1, actions=8)
+    assert found == [8]
     assert summary["return_mean"] > 7.2  # 1 action in 20 is random, in what may cost 8 each time
+
+
+@pytest.mark.slow
+def test_independent_ppo_does_not(tmp_path):
+    """It leaves the risky game before it has learned to play it."""
     ppo = weft.PPO(unroll=16, hidden=(32,), minibatches=2, learning_rate=2e-3)
     _, summary = trained(ppo, tmp_path / "ppo", 5, actions=8, envs=16, steps=40_000)
     assert [one["return_mean"] for one in summary["seeds"]] == [7.0] * 5

@@ -48,6 +48,10 @@ def test_cloning_is_as_good_as_its_data_and_opens_without_them(folders, tmp_path
     assert run.summary["learn_steps"] == 49 * 64
 
 
-def test_iql_finds_the_good_in_the_bad(folders, tmp_path):
+@pytest.mark.slow
+def test_cloning_learns_the_bad_too(folders, tmp_path):
     assert reached("bc", folders["mixed"], tmp_path)[1] < 100
+
+
+def test_iql_finds_the_good_in_the_bad(folders, tmp_path):
     assert reached("iql", folders["mixed"], tmp_path)[1] > 250

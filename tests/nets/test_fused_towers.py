@@ -104,7 +104,7 @@ SPACES = {"vector": Box((5,)), "tree": {"a": Box((2, 3)), "b": (Discrete(4), Box
     [
         pytest.param("vector", None, (16, 32), marks=pytest.mark.slow),
         pytest.param("tree", 0.5, (16,), marks=pytest.mark.slow),
-        ("vector", 0.5, (20,)),
+        pytest.param("vector", 0.5, (20,), marks=pytest.mark.slow),
     ],
 )
 def test_a_network_gives_the_same_with_them(space, deviation, hidden, monkeypatch):

@@ -184,7 +184,7 @@ def test_a_convolution_by_patches_is_a_convolution():
         pytest.param(16, (9, 9, 2), marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("native", [True, False], ids=["kernels", "XLA"])
+@pytest.mark.parametrize("native", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["kernels", "XLA"])
 def test_a_batch_of_images_gives_what_each_alone_gives(count, shape, native, monkeypatch):
     if not native:
         monkeypatch.setattr(library, "available", lambda: False)

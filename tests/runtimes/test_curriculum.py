@@ -86,7 +86,7 @@ APART, BESIDE = "env*2 | act | learn", "(env+act)*2 | learn"
 @pytest.mark.parametrize(
     ("kind", "plan"),
     [
-        ("jax", BESIDE),
+        pytest.param("jax", BESIDE, marks=pytest.mark.slow),
         ("gymnasium", APART),
         pytest.param("jax", APART, marks=pytest.mark.slow),
         pytest.param("gymnasium", BESIDE, marks=pytest.mark.slow),
