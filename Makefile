@@ -25,14 +25,15 @@ $(VENV)/.dev: pyproject.toml
 train: $(BIN)/weft ## train PPO on Gymnasium's CartPole-v1 and say where the run is
 	$(BIN)/weft train ppo CartPole-v1 --seed 1
 
+# Three tests at a time on two cores: a fifth of a test's time it waits for processes, sockets or seconds to pass.
 test: $(VENV)/.dev ## lint, types and the whole test suite
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+	$(BIN)/python -m pytest -q -n 3 --dist worksteal
 
 slow: $(VENV)/.dev ## the tests that `make test` leaves out because they take long
-	WEFT_SLOW=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m slow
+	WEFT_SLOW=1 $(BIN)/python -m pytest -q -n 3 --dist worksteal -m slow
 
 bench: $(VENV)/.dev ## every benchmark that runs here, as one table
 	$(BIN)/python -m benchmarks
