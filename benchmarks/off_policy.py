@@ -25,6 +25,8 @@ PEERS = {
     "sb3": ("benchmarks.sb3_worker", {"SB3": None, "SB3, 1 thread": 1}),
     "sbx": ("benchmarks.sbx_worker", {"sbx": 0}),
 }
+HALF = f"Weft, bfloat16, {SETTINGS['sac'][2]} steps at a time"
+"""Products of numbers rounded to bfloat16, where the CPU has them (``weft/nets/native/halves.h``): SAC alone."""
 AIM = {"sb3": 5.0, "sbx": 1.0}
 
 
@@ -32,6 +34,9 @@ def cases(options: Options, stack: ExitStack) -> list[Case]:
     """Workers started and compiled, ready to be measured; ``stack`` ends them."""
     worker = stack.enter_context(Worker("benchmarks.off_policy_worker"))
     made = {kind: _case(options, worker, kind) for kind in SETTINGS}
+    half = stack.enter_context(Worker("benchmarks.off_policy_worker", JAX_DEFAULT_MATMUL_PRECISION="bfloat16"))
+    _, every, later = SETTINGS["sac"]
+    _add(made["sac"], half, options, HALF, "sac", every=every, steps=later)
     for peer, (module, rows) in PEERS.items():
         python = python_of(peer) if options.peers else None
         if python is None:
@@ -46,8 +51,8 @@ def cases(options: Options, stack: ExitStack) -> list[Case]:
                 for steps in (every, later):
                     labels.append(f"{label}, {steps} steps at a time")
                     _add(case, other, options, labels[-1], kind, every=every, steps=steps, threads=threads)
-            for steps in (every, later):
-                case.comparisons = [*case.comparisons, Comparison(_weft(steps), tuple(labels), AIM[peer])]
+            for mine in [label for label in case.contenders if label.startswith("Weft")]:
+                case.comparisons = [*case.comparisons, Comparison(mine, tuple(labels), AIM[peer])]
     return list(made.values())
 
 

@@ -22,14 +22,19 @@ def variables(checkout: Path) -> dict[str, str]:
 
 
 class Worker:
-    """``python -m module`` of a checkout, in a process of its own; answers one request at a time; a context manager."""
+    """``python -m module`` of a checkout, in a process of its own; answers one request at a time; a context manager.
 
-    def __init__(self, module: str, python: str | Path = sys.executable, checkout: Path = ROOT) -> None:
+    ``settings`` are variables of its environment.
+    """
+
+    def __init__(
+        self, module: str, python: str | Path = sys.executable, checkout: Path = ROOT, **settings: str
+    ) -> None:
         self.module = module
         self._process = subprocess.Popen(
             [str(python), "-m", module],
             cwd=checkout,
-            env=variables(checkout),
+            env=variables(checkout) | settings,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
