@@ -104,6 +104,9 @@ static void pair_turned_strips(const float* from, long rows, long width, float* 
 template <int R, int V>
 static inline void multiply_pairs(const float* const* rows, long step, const float* weights, long pairs,
                                   Vector (&sums)[R][V]) {
+  Vector own[R][V];  // in registers, whatever becomes of `sums`: GCC would store each sum each time
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < V; ++v) own[r][v] = sums[r][v];
   for (long k = 0; k < pairs; ++k, weights += V * kLanes) {
     Vector wide[V];
     for (int v = 0; v < V; ++v) wide[v] = load(weights + v * kLanes);
@@ -111,9 +114,11 @@ static inline void multiply_pairs(const float* const* rows, long step, const flo
     for (int r = 0; r < R; ++r) {
       const Vector one = all_pairs(rows[r] + k * step);
 #pragma GCC unroll 4
-      for (int v = 0; v < V; ++v) sums[r][v] = add_products(sums[r][v], one, wide[v]);
+      for (int v = 0; v < V; ++v) own[r][v] = add_products(own[r][v], one, wide[v]);
     }
   }
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < V; ++v) sums[r][v] = own[r][v];
 }
 
 // `products` of `pair_numbers` with strips of weights; `pairs` of them are summed.
