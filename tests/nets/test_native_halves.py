@@ -1,4 +1,4 @@
-"""The kernels for towers with products of bfloat16, which JAX's own precision asks for, against layers that round so."""
+"""The kernels for towers with products of bfloat16, as JAX's own precision asks for them, against layers that round."""
 
 from __future__ import annotations
 

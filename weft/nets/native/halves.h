@@ -1,5 +1,5 @@
-// The sums of products of vectors.h with factors rounded to bfloat16, half as wide as a float: a processor that has them
-// (AVX512_BF16) multiplies two pairs of them in each lane at once, and adds both products to a float.
+// The sums of products of vectors.h with factors rounded to bfloat16, half as wide as a float: a processor that has
+// them (AVX512_BF16) multiplies two pairs of them in each lane at once, and adds both products to a float.
 //
 // What is in memory between calls stays float. Factors are rounded to the nearest, laid down in pairs of those whose
 // products are added, and an odd number of them is filled up with a zero. A pair has a float's place: what is called
@@ -20,8 +20,9 @@ static inline Vector neighbours(Vector low, Vector high) {
 
 // Lane k: lane k of `even`, and that of `odd`.
 static inline Vector zipped(Vector even, Vector odd) {
-  alignas(64) static constexpr short kOrder[2 * kLanes] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-                                                           8,  24, 9,  25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  alignas(64) static constexpr short kOrder[2 * kLanes] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                           21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                           11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   const __m512i both = _mm512_castps_si512((__m512)neighbours(even, odd));
   return (Vector)_mm512_castsi512_ps(_mm512_permutexvar_epi16(_mm512_load_si512(kOrder), both));
 }
@@ -32,6 +33,14 @@ static inline Vector add_products(Vector sum, Vector x, Vector y) {
   const auto halves = [](Vector pairs) { return (__m512bh)_mm512_castps_si512((__m512)pairs); };
   return (Vector)_mm512_dpbf16_ps((__m512)sum, halves(x), halves(y));
 }
+
+// What is there of kLanes numbers, which may be none, and zeros.
+static inline Vector load_there(const float* from, long there) {
+  const __mmask16 which = there >= kLanes ? 0xffff : (1 << std::max(0L, there)) - 1;
+  return (Vector)_mm512_maskz_loadu_ps(which, from);
+}
+
+static inline float total(Vector sum) { return _mm512_reduce_add_ps((__m512)sum); }
 #else
 constexpr bool kHalves = false;  // and nothing calls these
 
@@ -39,16 +48,17 @@ static inline Vector neighbours(Vector, Vector) { return Vector{}; }
 static inline Vector zipped(Vector, Vector) { return Vector{}; }
 static inline Vector all_pairs(const float*) { return Vector{}; }
 static inline Vector add_products(Vector sum, Vector, Vector) { return sum; }
+static inline Vector load_there(const float*, long) { return Vector{}; }
+static inline float total(Vector) { return 0; }
 #endif
+
+constexpr int kFew = 4;  // outputs, which would leave most lanes empty: the lanes are inputs then
 
 constexpr long pairs_of(long numbers) { return (numbers + 1) / 2; }
 
-// What is there of kLanes numbers, which may be none, and zeros.
-static inline Vector load_there(const float* from, long there) { return there > 0 ? load_some(from, there) : Vector{}; }
-
 // Calls each(R, V, n) for the tiles, R rows by V vectors, of a matrix `width` wide, n being their first column: as
-// `products` cuts it. What is laid down for them is cut likewise: strips as wide as a tile, one after the other, so that
-// all of one stays in the nearest cache.
+// `products` cuts it. What is laid down for them is cut likewise: strips as wide as a tile, one after the other, so
+// that all of one stays in the nearest cache.
 template <class Each>
 static inline void strips(int width, Each each) {
   using Tall = std::integral_constant<int, kTall>;
@@ -63,22 +73,32 @@ static inline void strips(int width, Each each) {
 static void pair_numbers(const float* from, long rows, long width, float* pairs) {
   for (long m = 0; m < rows; ++m, from += width)
     for (long k = 0; k < width; k += 2 * kLanes, pairs += kLanes)
-      store(pairs, neighbours(load_some(from + k, width - k), load_there(from + k + kLanes, width - k - kLanes)));
+      store(pairs, neighbours(load_there(from + k, width - k), load_there(from + k + kLanes, width - k - kLanes)));
 }
 
 // Pairs of each number and the one below it: pairs [pairs_of(rows), wide] of rows `apart`, of which `width` are there.
 static inline void pair_rows(const float* from, long apart, long rows, long width, float* pairs, long wide) {
   for (long m = 0; m < rows; m += 2, from += 2 * apart, pairs += wide)
     for (long n = 0; n < wide; n += kLanes)
-      store(pairs + n, zipped(load_some(from + n, width - n),
-                              m + 1 < rows ? load_some(from + apart + n, width - n) : Vector{}));
+      store(pairs + n, zipped(load_there(from + n, width - n),
+                              load_there(from + apart + n, m + 1 < rows ? width - n : 0)));
 }
 
 // The same in strips: [pairs_of(rows), filled(width)] numbers in all.
-static void pair_strips(const float* from, long rows, long width, float* pairs) {
+static void pair_strips(const float* from, long apart, long rows, long width, float* pairs) {
   strips(filled(width), [&](auto, auto vectors, long n) {
-    pair_rows(from + n, width, rows, width - n, pairs + n * pairs_of(rows), vectors * kLanes);
+    pair_rows(from + n, apart, rows, width - n, pairs + n * pairs_of(rows), vectors * kLanes);
   });
+}
+
+// Neighbours of what is turned, [width, rows], for `few_products`.
+static void pair_turned_numbers(const float* from, long rows, long width, float* pairs) {
+  for (long n = 0; n < width; ++n)
+    for (long k = 0; k < rows; k += 2 * kLanes, pairs += kLanes) {
+      float some[2 * kLanes] = {};
+      for (long i = 0; i < std::min<long>(2 * kLanes, rows - k); ++i) some[i] = from[(k + i) * width + n];
+      store(pairs, neighbours(load(some), load(some + kLanes)));
+    }
 }
 
 // The same of what is turned, [width, rows]: [pairs_of(width), filled(rows)] numbers in all.
@@ -135,6 +155,21 @@ static void half_products(const float* x, int count, long pairs, const float* we
         for (int v = 0; v < V; ++v) emit(m + r, n + v * kLanes, sums[r][v]);
     }
   });
+}
+
+// The same with few outputs, the rows of whose weights are those of `pair_turned_numbers`.
+template <class Emit>
+static void few_products(const float* x, int count, long pairs, const float* weights, int outputs, Emit emit) {
+  const long width = filled(pairs);
+  for (int m = 0; m < count; ++m, x += width) {
+    Vector sums{};
+    for (int n = 0; n < outputs; ++n) {
+      Vector sum{};
+      for (long k = 0; k < width; k += kLanes) sum = add_products(sum, load(x + k), load(weights + n * width + k));
+      sums[n] = total(sum);
+    }
+    emit(m, 0, sums);
+  }
 }
 
 template <int R, int V>

@@ -23,8 +23,8 @@ const float* numbers_of(const ffi::RemainingArgs& given, int k) {
   return given.get<ffi::Buffer<ffi::F32>>(k)->typed_data();
 }
 
-// A thread's own copy of a tower's kernels, laid down as they are read. Read by another thread, it would have to come out
-// of that one's cache, which takes longer than to lay them down again.
+// A thread's own copy of a tower's kernels, turned or in pairs. Read by another thread, it would have to come out of that
+// one's cache, which takes longer than to make it again.
 struct Copied {
   long call = 0;  // for which it was made
   std::vector<const float*> kernels;  // of the layers; the places of those that are left out are empty
@@ -48,7 +48,6 @@ struct Copied {
   Scratch memory;
 };
 
-// This thread's copy for this call, of the `towers`' copies for such calls.
 Copied& copy_of(std::vector<Copied>& copies, int towers, int tower) {
   if ((int)copies.size() < towers) copies.resize(towers);
   return copies[tower];
@@ -58,8 +57,9 @@ Copied& copy_of(std::vector<Copied>& copies, int towers, int tower) {
 
 // x [N, features]; then kernel [inputs, outputs] and bias of each layer of each tower -> what the hidden layers give, one
 // after the other, [N, outputs] each, where there is room for it; and what each tower gives.
-static ffi::Error Forward(ffi::ThreadPool threads, ffi::Span<const int64_t> numbers, bool half, ffi::Buffer<ffi::F32> x,
-                          ffi::RemainingArgs given, ffi::ResultBuffer<ffi::F32> hidden, ffi::RemainingRets out) {
+static ffi::Error Forward(ffi::ThreadPool threads, ffi::Span<const int64_t> numbers, bool half,
+                          ffi::Buffer<ffi::F32> x, ffi::RemainingArgs given, ffi::ResultBuffer<ffi::F32> hidden,
+                          ffi::RemainingRets out) {
   half = half && kHalves;
   const std::vector<Tower> towers = towers_of(numbers);
   const long count = x.dimensions()[0], width = filled(widest(towers));
@@ -74,9 +74,11 @@ static ffi::Error Forward(ffi::ThreadPool threads, ffi::Span<const int64_t> numb
     for (const Dense& l : tower.layers) {
       const float *kernel = numbers_of(given, 2 * kernels.size()), *bias = numbers_of(given, 2 * kernels.size() + 1);
       if (l.outputs % kLanes) {
-        pad(kernel, l.inputs, l.outputs, padded);
-        kernel = padded;
-        padded += l.inputs * filled(l.outputs);
+        if (!half) {
+          pad(kernel, l.inputs, l.outputs, padded);
+          kernel = padded;
+          padded += l.inputs * filled(l.outputs);
+        }
         pad(bias, 1, l.outputs, padded);
         bias = padded;
         padded += filled(l.outputs);
@@ -94,8 +96,15 @@ static ffi::Error Forward(ffi::ThreadPool threads, ffi::Span<const int64_t> numb
     const Tower& tower = towers[cut.tower(part)];
     Copied& copy = copy_of(copies, towers.size(), cut.tower(part));
     if (half && copy.call != call) {
-      copy.take(tower, given, 0, 2 * tower.first, 2,
-                [](const Dense& l) { return pairs_of(l.inputs) * filled(l.outputs); }, pair_strips);
+      copy.take(
+          tower, given, 0, 2 * tower.first, 2,
+          [](const Dense& l) {
+            return l.outputs > kFew ? pairs_of(l.inputs) * filled(l.outputs) : filled(pairs_of(l.inputs)) * l.outputs;
+          },
+          [](const float* kernel, long inputs, long outputs, float* to) {
+            if (outputs > kFew) return pair_strips(kernel, outputs, inputs, outputs, to);
+            pair_turned_numbers(kernel, inputs, outputs, to);
+          });
       copy.call = call;
     }
     const long first = cut.first(part), few = cut.few(part);
@@ -117,7 +126,10 @@ static ffi::Error Forward(ffi::ThreadPool threads, ffi::Span<const int64_t> numb
       if (half) {
         float* pairs = in_pairs.get(few * filled(pairs_of(l.inputs)));
         pair_numbers(in, few, l.inputs, pairs);
-        half_products(pairs, few, pairs_of(l.inputs), copy.kernels[k], filled(l.outputs), emit);
+        if (l.outputs > kFew)
+          half_products(pairs, few, pairs_of(l.inputs), copy.kernels[k], filled(l.outputs), emit);
+        else
+          few_products(pairs, few, pairs_of(l.inputs), copy.kernels[k], l.outputs, emit);
       } else {
         products(in, Every{l.inputs}, few, Runs{1, 0, l.inputs}, kernels[tower.first + k], filled(l.outputs), emit);
       }
@@ -130,8 +142,9 @@ static ffi::Error Forward(ffi::ThreadPool threads, ffi::Span<const int64_t> numb
 
 // What Forward kept; then the gradient by what each tower gave, then the kernels of each tower but its first -> the
 // gradients by what each hidden layer gave before its ReLU, laid down as what was kept.
-static ffi::Error Slopes(ffi::ThreadPool threads, ffi::Span<const int64_t> numbers, bool half, ffi::Buffer<ffi::F32> hidden,
-                         ffi::RemainingArgs given, ffi::ResultBuffer<ffi::F32> slopes) {
+static ffi::Error Slopes(ffi::ThreadPool threads, ffi::Span<const int64_t> numbers, bool half,
+                         ffi::Buffer<ffi::F32> hidden, ffi::RemainingArgs given,
+                         ffi::ResultBuffer<ffi::F32> slopes) {
   half = half && kHalves;
   const std::vector<Tower> towers = towers_of(numbers);
   const int wide = towers.size();
@@ -178,9 +191,9 @@ static ffi::Error Slopes(ffi::ThreadPool threads, ffi::Span<const int64_t> numbe
 
 // x, what Forward kept, what Slopes gave; then the gradient by what each tower gave -> the gradients by kernel and bias of
 // each layer of each tower.
-static ffi::Error Weights(ffi::ThreadPool threads, ffi::Span<const int64_t> numbers, bool half, ffi::Buffer<ffi::F32> x,
-                          ffi::Buffer<ffi::F32> hidden, ffi::Buffer<ffi::F32> slopes, ffi::RemainingArgs given,
-                          ffi::RemainingRets gradients) {
+static ffi::Error Weights(ffi::ThreadPool threads, ffi::Span<const int64_t> numbers, bool half,
+                          ffi::Buffer<ffi::F32> x, ffi::Buffer<ffi::F32> hidden, ffi::Buffer<ffi::F32> slopes,
+                          ffi::RemainingArgs given, ffi::RemainingRets gradients) {
   half = half && kHalves;
   const std::vector<Tower> towers = towers_of(numbers);
   const long count = x.dimensions()[0];
@@ -208,36 +221,49 @@ static ffi::Error Weights(ffi::ThreadPool threads, ffi::Span<const int64_t> numb
                                                   : numbers_of(given, part.tower);
     float* to = (*gradients.get<ffi::Buffer<ffi::F32>>(at))->typed_data() + part.begin * l.outputs;
     float* sums = to;
+    long wide = l.outputs;  // of a row of slopes
+    const bool few = half && l.outputs <= kFew;
+    const long all_sums = few ? l.outputs * filled(inputs) : (long)inputs * width;
     if (width != l.outputs) {
-      float* padded = some_slopes.get(count * width);
-      pad(slope, count, l.outputs, padded);
-      slope = padded;
-      sums = some_sums.get((long)inputs * width);
+      sums = some_sums.get(all_sums);
+      if (!half) {
+        float* padded = some_slopes.get(count * width);
+        pad(slope, count, l.outputs, padded);
+        slope = padded;
+        wide = width;
+      }
     }
-    std::fill(sums, sums + (long)inputs * width, 0.0f);
+    std::fill(sums, sums + all_sums, 0.0f);
     for (long m = 0; m < count; m += kSeen) {
       const long seen = std::min(kSeen, count - m);
-      const float *x = in + m * l.inputs + part.begin, *g = slope + m * width;
+      const float *x = in + m * l.inputs + part.begin, *g = slope + m * wide;
       if (!half) {
         outer_products(x, Every{l.inputs}, g, Every{width}, seen, Runs{1, 0, inputs}, sums, width);
         continue;
       }
-      float* pairs = slope_pairs.get(pairs_of(seen) * width);
+      float *of_x = in_pairs.get(pairs_of(seen) * filled(inputs)), *of_g = slope_pairs.get(pairs_of(seen) * width);
+      if (few) {
+        pair_strips(x, l.inputs, seen, inputs, of_x);
+        pair_rows(g, wide, seen, wide, of_g, width);
+        half_outer_products(of_g, width, of_x, pairs_of(seen), wide, sums, filled(inputs));
+        paired = {};  // other slopes are in their place
+        continue;
+      }
       if (const std::array<long, 3> these{call, at, m}; paired != these) {
-        pair_strips(g, seen, width, pairs);
+        pair_strips(g, wide, seen, wide, of_g);
         paired = these;
       }
-      float* columns = in_pairs.get(pairs_of(seen) * filled(inputs));
-      pair_rows(x, l.inputs, seen, inputs, columns, filled(inputs));
-      half_outer_products(columns, filled(inputs), pairs, pairs_of(seen), inputs, sums, width);
+      pair_rows(x, l.inputs, seen, inputs, of_x, filled(inputs));
+      half_outer_products(of_x, filled(inputs), of_g, pairs_of(seen), inputs, sums, width);
     }
     if (sums != to)
-      for (long k = 0; k < inputs; ++k) std::copy(sums + k * width, sums + k * width + l.outputs, to + k * l.outputs);
+      for (long k = 0; k < inputs; ++k)
+        for (long n = 0; n < l.outputs; ++n) to[k * l.outputs + n] = sums[few ? n * filled(inputs) + k : k * width + n];
     if (part.begin) return;
     float* bias = (*gradients.get<ffi::Buffer<ffi::F32>>(at + 1))->typed_data();
     for (int n = 0; n < width; n += kLanes) {
       Vector sum{};
-      for (long m = 0; m < count; ++m) sum += load(slope + m * width + n);
+      for (long m = 0; m < count; ++m) sum += load_some(slope + m * wide + n, wide - n);
       store_some(bias + n, sum, l.outputs - n);
     }
   });

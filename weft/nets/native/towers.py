@@ -44,8 +44,9 @@ class Shape(NamedTuple):
 
 def shape_of(towers: tuple[Tower, ...]) -> Shape:
     """What is known of towers with these weights, and of what is asked where this is traced."""
+    config: Any = jax.config  # whose attributes are made as it runs; this one knows contexts too
     sizes = tuple((tower[0][0].shape[0], *(kernel.shape[1] for kernel, _ in tower)) for tower in towers)
-    return Shape(sizes, jax.config.jax_default_matmul_precision == "bfloat16")
+    return Shape(sizes, config.jax_default_matmul_precision == "bfloat16")
 
 
 def fits(towers: tuple[Tower, ...], x: jax.Array) -> bool:
@@ -111,7 +112,9 @@ def _backward(shape: Shape, kept: tuple[Any, ...], given: tuple[jax.Array, ...])
     leaves, structure = jax.tree.flatten(towers)
     results = [jax.ShapeDtypeStruct(leaf.shape, jnp.float32) for leaf in leaves]
     to_weights = jax.ffi.ffi_call("weft_towers_weights", results, vmap_method="sequential")
-    by_weights = jax.tree.unflatten(structure, to_weights(x, hidden, slopes, *given, towers=shape.numbers, half=shape.half))
+    by_weights = jax.tree.unflatten(
+        structure, to_weights(x, hidden, slopes, *given, towers=shape.numbers, half=shape.half)
+    )
     by_x, at = jnp.zeros_like(x), 0
     for tower, sizes in zip(towers, shape.towers, strict=True):
         slope = slopes[at : at + x.shape[0] * sizes[1]].reshape((-1, sizes[1]))
