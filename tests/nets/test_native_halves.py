@@ -52,11 +52,11 @@ product.defvjp(
 
 
 def by_rounding(stacks, x):
-    """The layers, with what is multiplied rounded first, forward and back."""
+    """The layers, with what is multiplied rounded first, forward and back, but for the first of them."""
 
     def one(layers):
-        y = x
-        for kernel, bias in layers[:-1]:
+        y = jax.nn.relu(x @ layers[0][0] + layers[0][1])
+        for kernel, bias in layers[1:-1]:
             y = jax.nn.relu(product(y, kernel) + bias)
         return product(y, layers[-1][0]) + layers[-1][1]
 
@@ -78,8 +78,8 @@ def test_values_and_gradients_are_those_of_rounded_factors(sizes, count):
     (_, exact), (of_floats, _) = loss(by_xla)(stacks, x)
     assert distance(found, expected) < 5e-4  # where a sum is rounded next time depends on its order
     assert distance(by_weights, weights) < 5e-3
-    assert 5e-4 < distance(found, exact) < 2e-2
-    assert 5e-4 < distance(by_weights, of_floats) < 0.2
+    assert 1e-4 < distance(found, exact) < 2e-2
+    assert 1e-4 < distance(by_weights, of_floats) < 0.2
 
 
 @there

@@ -4,7 +4,8 @@
 // between two layers stays in the cache; of gradients by weights it is some inputs of one layer. Every sum is made in the
 // same order however many threads there are, and a row's numbers do not depend on the others.
 //
-// With `half`, where the processor has them, the factors of all products are rounded to bfloat16 (halves.h).
+// With `half`, where the processor has them, the factors of products are rounded to bfloat16 (halves.h), but for those of
+// first layers: they are few, and what an environment or a policy gave should be known to more than a 256th.
 #include <array>
 #include <atomic>
 #include <vector>
@@ -74,7 +75,7 @@ static ffi::Error Forward(ffi::ThreadPool threads, ffi::Span<const int64_t> numb
     for (const Dense& l : tower.layers) {
       const float *kernel = numbers_of(given, 2 * kernels.size()), *bias = numbers_of(given, 2 * kernels.size() + 1);
       if (l.outputs % kLanes) {
-        if (!half) {
+        if (!half || &l == &tower.layers[0]) {
           pad(kernel, l.inputs, l.outputs, padded);
           kernel = padded;
           padded += l.inputs * filled(l.outputs);
@@ -97,7 +98,7 @@ static ffi::Error Forward(ffi::ThreadPool threads, ffi::Span<const int64_t> numb
     Copied& copy = copy_of(copies, towers.size(), cut.tower(part));
     if (half && copy.call != call) {
       copy.take(
-          tower, given, 0, 2 * tower.first, 2,
+          tower, given, 1, 2 * tower.first + 2, 2,
           [](const Dense& l) {
             return l.outputs > kFew ? pairs_of(l.inputs) * filled(l.outputs) : filled(pairs_of(l.inputs)) * l.outputs;
           },
@@ -123,7 +124,7 @@ static ffi::Error Forward(ffi::ThreadPool threads, ffi::Span<const int64_t> numb
         const Vector y = sum + load(bias + n);
         store_some(to + (long)m * l.outputs + n, is_hidden ? relu(y) : y, l.outputs - n);
       };
-      if (half) {
+      if (half && k) {
         float* pairs = in_pairs.get(few * filled(pairs_of(l.inputs)));
         pair_numbers(in, few, l.inputs, pairs);
         if (l.outputs > kFew)
@@ -215,6 +216,7 @@ static ffi::Error Weights(ffi::ThreadPool threads, ffi::Span<const int64_t> numb
     const Part& part = parts[number];
     const Tower& tower = towers[part.tower];
     const Dense& l = tower.layers[part.layer];
+    const bool rounds = half && part.layer;
     const int at = 2 * (tower.first + part.layer), width = filled(l.outputs), inputs = part.end - part.begin;
     const float* in = part.layer ? hidden.typed_data() + tower.layers[part.layer - 1].before * count : x.typed_data();
     const float* slope = tower.hidden(part.layer) ? slopes.typed_data() + l.before * count
@@ -222,11 +224,11 @@ static ffi::Error Weights(ffi::ThreadPool threads, ffi::Span<const int64_t> numb
     float* to = (*gradients.get<ffi::Buffer<ffi::F32>>(at))->typed_data() + part.begin * l.outputs;
     float* sums = to;
     long wide = l.outputs;  // of a row of slopes
-    const bool few = half && l.outputs <= kFew;
+    const bool few = rounds && l.outputs <= kFew;
     const long all_sums = few ? l.outputs * filled(inputs) : (long)inputs * width;
     if (width != l.outputs) {
       sums = some_sums.get(all_sums);
-      if (!half) {
+      if (!rounds) {
         float* padded = some_slopes.get(count * width);
         pad(slope, count, l.outputs, padded);
         slope = padded;
@@ -237,7 +239,7 @@ static ffi::Error Weights(ffi::ThreadPool threads, ffi::Span<const int64_t> numb
     for (long m = 0; m < count; m += kSeen) {
       const long seen = std::min(kSeen, count - m);
       const float *x = in + m * l.inputs + part.begin, *g = slope + m * wide;
-      if (!half) {
+      if (!rounds) {
         outer_products(x, Every{l.inputs}, g, Every{width}, seen, Runs{1, 0, inputs}, sums, width);
         continue;
       }
