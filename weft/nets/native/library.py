@@ -32,7 +32,7 @@ from weft.core.cache import cache_folder
 from weft.nets.native.own_files import NotOwn, load, own_folder
 
 SOURCES = ("convolution.cc", "towers.cc")
-HEADERS = ("team.h", "vectors.h")
+HEADERS = ("halves.h", "team.h", "towers.h", "vectors.h")
 TARGETS = ("weft_convolve", "weft_convolve_back", "weft_towers", "weft_towers_slopes", "weft_towers_weights")
 """What XLA calls: each is a function of the library, and has its name."""
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-w")

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #if defined(__AVX512F__)
@@ -25,6 +26,20 @@ static inline void store(float* to, Vector what) { *reinterpret_cast<Anywhere*>(
 static inline Vector all(float number) { return number - Vector{}; }
 // What is not a number stays so, and is noticed.
 static inline Vector relu(Vector x) { return x <= 0 ? Vector{} : x; }
+
+constexpr long filled(long numbers) { return (numbers + kLanes - 1) / kLanes * kLanes; }
+
+static inline Vector load_some(const float* from, long there) {
+  if (there >= kLanes) return load(from);
+  Vector some{};
+  std::memcpy(&some, from, there * sizeof(float));
+  return some;
+}
+
+static inline void store_some(float* to, Vector what, long room) {
+  if (room >= kLanes) return store(to, what);
+  std::memcpy(to, &what, room * sizeof(float));
+}
 
 // Of a and b the lanes without the bit Step, b's in place of a's lanes that have it; and those with it, likewise.
 template <int Step, int... Lane>
