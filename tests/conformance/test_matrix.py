@@ -95,6 +95,8 @@ AT_LENGTH = {
     ("pqn", "actors"),
     ("bc", "seed"),
     ("dqn", "(env+act)*2 | replay | learn*2"),
+    ("dqn", "(env+act)*2 | replay*2 | learn*2"),
+    ("ppo recurrent", "srl"),
     ("dqn", "srl"),
     ("sac", "replicated"),
 }  # in make slow

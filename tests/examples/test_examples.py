@@ -43,6 +43,7 @@ def test_every_example_runs_and_prints_its_result(name: str, here: Path, capsys:
     assert f"\npython examples/{name}.py\n" in example.__doc__
 
 
+@pytest.mark.slow
 def test_the_plan_example_makes_its_own_devices_from_anywhere(here: Path) -> None:
     """In a process of its own: it must set XLA's flags before JAX starts, which is too late here."""
     code = "import examples.plan as plan; plan.main(steps=2_048, quiet=True, tensorboard=False)"
@@ -119,6 +120,7 @@ def test_reinforce_sums_rewards_to_the_end_of_each_episode(here: Path) -> None:
     assert np.asarray(reinforce.returns(unroll)).T.tolist() == [[1.5, 1.0, 1.5, 1.0], [3.5, 3.0, 2.0, 2.0]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["network", "jax_environment"])
 def test_what_examples_reach(name: str, here: Path) -> None:
     reached = load(name, here).main(**QUIET).summary["return_mean"]

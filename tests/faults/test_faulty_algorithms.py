@@ -107,8 +107,13 @@ def test_a_fragment_that_cannot_be_traced_is_named_before_anything_starts(traini
 @pytest.mark.parametrize(
     ("name", "plan", "what"),
     [
-        ("OtherShape", APART, r"at \.reward expected float32\[5, \d\], got float32\[4, \d\]"),
-        pytest.param("OtherShape", "inline", r"at \.reward expected float32\[5, 8\]", marks=pytest.mark.slow),
+        pytest.param(
+            "OtherShape",
+            APART,
+            r"at \.reward expected float32\[5, \d\], got float32\[4, \d\]",
+            marks=pytest.mark.slow,
+        ),
+        ("OtherShape", "inline", r"at \.reward expected float32\[5, 8\]"),
         pytest.param("OtherDtype", BESIDE, r"at \.reward expected float32.*, got float64", marks=pytest.mark.slow),
     ],
 )

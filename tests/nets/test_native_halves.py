@@ -163,6 +163,7 @@ def test_the_number_of_threads_changes_no_bit():
     assert told(HASH) != two, "the environment asks for it too"
 
 
+@pytest.mark.slow
 def test_without_the_instructions_it_changes_nothing(tmp_path):
     """A library as another processor has it, where this one's compiler knows what it leaves out."""
     flags = "-mno-avx512bf16" if INFO.exists() and "avx512f" in INFO.read_text() else ""

@@ -67,6 +67,7 @@ def test_each_learner_keeps_its_environments_and_all_have_the_same_params(enviro
     engine.close()
 
 
+@pytest.mark.slow
 def test_together_they_learn_from_one_batch():
     """One call of two learners is one call on both halves of the batch, put side by side."""
     env, whole = load("CartPole-v1"), weft.DQN(**{**SIZES, "samples_per_insert": 1.0}, double=False)
