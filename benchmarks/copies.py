@@ -25,7 +25,7 @@ from unittest import mock
 
 from benchmarks import machine
 from benchmarks.table import grid
-from benchmarks.weft_command import run
+from benchmarks.weft_command import NotRun, run
 from benchmarks.worker import ROOT
 
 PLANS = ("env*2 | act | learn", "env*2 | act+learn", "(env+act)*2 | learn", "inline")
@@ -92,8 +92,12 @@ def main(arguments: list[str]) -> int:
     flags = parser.parse_args(arguments)
     print(machine.describe(), flush=True)
     with tempfile.TemporaryDirectory() as made:
-        library = compiled(Path(made))
-        rows = [[f"`{plan}`", *row] for plan in flags.plan for row in of_plan(plan, flags.steps, library)]
+        try:
+            library = compiled(Path(made))
+            rows = [[f"`{plan}`", *row] for plan in flags.plan for row in of_plan(plan, flags.steps, library)]
+        except (OSError, NotRun) as error:
+            print(f"not counted: {error}", file=sys.stderr)
+            return 1
     print(grid(["plan", "process", "library", "copies"], [[*row[:3], f"{row[3]:.2f}"] for row in rows]))
     return 0
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -252,6 +254,19 @@ def test_out_of_memory_says_what_to_do(weft: Weft, monkeypatch: pytest.MonkeyPat
     assert (code, out) == (1, "")
     assert "Try fewer --envs" in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("JAX_DEFAULT_MATMUL_PRECISION", "bfloat17"), ("JAX_PLATFORMS", "cpux")]
+)
+def test_what_jax_refuses_of_the_environment_is_named(variable: str, value: str, tmp_path: Path) -> None:
+    asked = [sys.executable, "-m", "weft", "train", "ppo", "weft:CartPole-v1", "--steps", "64"]
+    asked += ["--root", str(tmp_path)]
+    ended = subprocess.run(asked, env=os.environ | {variable: value}, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert "Traceback" not in ended.stderr
+    assert "JAX refuses what the environment says: " in ended.stderr
+    assert f"{variable}={value}" in ended.stderr
 
 
 def test_a_bug_of_ours_is_shown_whole(weft: Weft, monkeypatch: pytest.MonkeyPatch) -> None:

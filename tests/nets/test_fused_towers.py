@@ -82,7 +82,7 @@ def test_they_compile_for_a_gpu_as_far_as_can_be_seen_without_one():
     allowed = [export.DisabledSafetyCheck.custom_call("__gpu$xla.gpu.triton")]
     try:
         made = export.export(jax.jit(jax.grad(loss)), platforms=["cuda"], disabled_checks=allowed)
-    except RuntimeError as error:  # JAX 0.11 asks which GPU it is for, also where there is one
+    except RuntimeError as error:  # JAX 0.11 looks for the GPU that it is for, and here is none
         pytest.skip(f"this JAX exports no kernel: {error}")
     text = made(towers, jnp.zeros((2048, 4))).mlir_module()
     assert "towers_backward" in text

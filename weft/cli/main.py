@@ -123,6 +123,13 @@ def _unforeseen(error: Exception) -> int:
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         words = f"{error.strerror}: this process may have {most} open at a time, and its plan needs more"
         return _fail(f"{words}. Allow more (ulimit -n 4096), or choose a plan with fewer workers.", 1)
+    variables = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("JAX_")]
+    if (
+        variables
+        and isinstance(error, ValueError | RuntimeError)
+        and ("JAX flag" in str(error) or "JAX_" in str(error))
+    ):
+        return _fail(f"JAX refuses what the environment says: {error}. Correct or unset: {', '.join(variables)}.", 2)
     if is_theirs(error):
         print(their_traceback(error), file=sys.stderr, end="")
         return _fail(f"your code raised {type(error).__name__}, as shown above", 1)

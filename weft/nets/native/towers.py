@@ -2,7 +2,7 @@
 
 Their products are of float32. Where JAX's own ``jax_default_matmul_precision`` (JAX_DEFAULT_MATMUL_PRECISION in the
 environment) is ``"bfloat16"`` when they are traced, the factors are rounded to bfloat16, but for those of first layers,
-and the sums are float32, which takes 0.6 of the time on a processor with AVX512_BF16; on others it changes nothing.
+and the sums are float32, which is quicker on a processor with AVX512_BF16; on others it changes nothing.
 Weights, what the layers give and gradients are float32 either way. Denormals become 0 there, and what is next to the
 largest of floats infinite.
 """
